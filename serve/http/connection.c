@@ -112,7 +112,7 @@ static http_connection_t* largest_answer(const http_server_t* server) {
   return found;
 }
 
-/* A client that was told of success already can only be cut off. */
+/* A client that has the head of its answer can only be cut off. */
 static void end_large(http_connection_t* c) {
   http_server_t* server = c->server;
   http_job_t* job = c->job;

@@ -15,7 +15,7 @@ import gguf_hybrids as hybrid
 import tiny_models as tiny
 from accrt import models
 from accrt.compiler import driver
-from accrt.models import Refused, _registry
+from accrt.models import Refused, _prebuilt, _registry
 from test_step_programs import OPTIONS, opened, run
 
 
@@ -111,6 +111,17 @@ def test_what_cannot_be_done_is_refused_by_name(tmp_path, name):
         path = hybrid.write_gguf(tmp_path / f"{at}.gguf", name, weights, **more)
         with pytest.raises(Refused, match=message):
             _registry.decoder(models.read(path)).build()
+
+
+def test_kernels_of_the_package_are_made_for_these_files():
+    """The configurations that kernels come with the package for are models in this form, too."""
+    kinds, seen = {hybrid.config_of(name)["model_type"] for name in hybrid.FILES}, set()
+    for name, given in {**_prebuilt.CONFIGS, **_prebuilt.MORE}.items():
+        kind = given.get("model_type", name)
+        if kind in kinds and _registry.by_type(kind).architectures:
+            _prebuilt._decoder(name, _prebuilt._SIZES, "f32", form="gguf").build()
+            seen.add(kind)
+    assert seen >= kinds - {"internlm3"}
 
 
 def test_layers_that_predict_more_tokens_are_left_out(tmp_path):

@@ -41,7 +41,8 @@ class WithDeltaNets(WithScans):
     def _setup_file(self) -> None:
         """What files say of heads, and of layers."""
         config = self.config
-        inner, heads, scans = config.integer("ssm_inner_size"), config.integer("linear_num_value_heads"), config.get("recurrent_layers")
+        heads, scans = config.integer("linear_num_value_heads"), config.get("recurrent_layers")
+        inner = config.integer("ssm_inner_size", heads * config.integer("linear_value_head_dim", 128))
         config.values["linear_value_head_dim"] = inner // heads
         if inner % heads:
             config.refuse(f"metadata: ssm.inner_size is {inner}, which ssm.time_step_rank, {heads}, does not divide")

@@ -90,7 +90,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "glm4_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True},
     "gpt_oss": _GPT_OSS,
     "gpt_oss-packed": {"model_type": "gpt_oss", **_GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
-    "llama4_text": {"num_local_experts": 4, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 96},
+    "llama4_text": {"num_local_experts": 4, "num_experts_per_tok": 1, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 96},
     "lfm2": {"num_hidden_layers": 4, "full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False},
     "lfm2-biases": {"model_type": "lfm2", "num_hidden_layers": 4, "full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False, "conv_bias": True, "conv_L_cache": 5},
     "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
@@ -146,6 +146,8 @@ _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_att
                "vocab_size": "vocab_size"}  # fmt: skip
 #: As configurations of GGUF files have them.
 _GGUF_NAMES = {"num_local_experts": "num_experts", "n_routed_experts": "num_experts", "shared_intermediate_size": "shared_expert_intermediate_size"}
+#: What they alone say.
+_OF_FILES: Dict[str, Dict[str, Any]] = {"apertus": {f"xielu_{part}": 0.5 for part in ("alpha_p", "alpha_n", "beta", "eps")}}
 #: Heads of other sizes.
 _HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
 _FLOATS = ("f32", "bf16", "f16")
@@ -175,7 +177,7 @@ def _decoder(
         sizes = {_GPT2_NAMES[key]: value for key, value in sizes.items() if key in _GPT2_NAMES}
     config = {"model_type": name, **sizes, **{**CONFIGS, **MORE}[name]}
     if form == "gguf":
-        config = {_GGUF_NAMES.get(key, key): value for key, value in config.items()}
+        config = {**{_GGUF_NAMES.get(key, key): value for key, value in config.items()}, **_OF_FILES.get(name, {})}
     if config["model_type"] == "phi3":
         del config["head_dim"]
     family = by_type(config["model_type"])
@@ -188,6 +190,7 @@ def _decoder(
         def has(self, name: str) -> bool:
             has_biases = bool(config.get("attention_bias")) or family.__name__ in _BIASED
             is_norm = name.endswith("norm.weight") and "q_norm" not in name and not config.get("use_parallel_residual")
+            has_biases |= name.endswith("conv1d.bias")
             return name == f"{family.head_name}.weight" and not self.is_tied or is_norm or (name.endswith(".bias") and "gate.bias" not in name and has_biases)
 
         def weight(self, name: str, shape: Sequence[int]) -> Any:

@@ -169,9 +169,9 @@ class WithMamba2(WithScans):
 
     def setup_mamba(self, inner: int = 0) -> None:
         config, keys = self.config, self.mamba_keys
-        if self.is_gguf:
-            inner = config.integer(_INNER)
         self.inner = inner or int(config.number(keys["expand"], 2) * self.hidden)
+        if self.is_gguf:
+            self.inner = config.integer(_INNER, self.inner)
         self.mamba_heads = config.integer(keys["heads"], 128, maximum=1 << 16)
         size = config.get(keys["head_size"], "auto")
         if size == "auto":

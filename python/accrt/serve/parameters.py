@@ -25,8 +25,8 @@ from .adapters import name_of
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
 
-#: Most tokens in `stop_token_ids`, and in `logit_bias`. The engine looks at them for each token that
-#: it makes, and others wait meanwhile.
+#: Most tokens in `stop_token_ids`, and in `logit_bias`. The engine looks at them for each new
+#: token, and others wait meanwhile.
 MOST_TOKENS = 1024
 
 
@@ -227,7 +227,8 @@ _MOST_BYTES = {"json": 256 << 10, "regex": 16 << 10, "lark": 64 << 10}
 
 
 def limited(grammar: Grammar, kind: str) -> Grammar:
-    """The grammar, if it is not too large to be compiled for a request. `kind`: whose limit it has."""
+    """The grammar, if it is not too large to be compiled for a request, by the limit of this
+    kind."""
     size, most = len(grammar.text.encode(errors="surrogatepass")), _MOST_BYTES[kind]
     if size > most:
         raise BadParameter(grammar.parameter, f"{grammar.parameter} makes a grammar of {size} bytes, expected at most {most}")

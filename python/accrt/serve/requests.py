@@ -48,9 +48,9 @@ _CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_complet
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
-#: Lists and objects of a body, and names in its objects; or as many brackets or colons in its texts.
-#: Three bytes of a body can become a list that takes some hundred bytes of memory, and six a name. A
-#: text of so many brackets or colons fits no model.
+#: Lists and objects of a body, and names in its objects; or as many brackets or colons in its
+#: texts. Three bytes of a body can become a list that takes some hundred bytes of memory, and six a
+#: name. A text of so many brackets or colons fits no model.
 MOST_BRACKETS = MOST_NAMES = 1 << 19
 
 

@@ -178,7 +178,7 @@ static void test_submission_refuses(void** state) {
                    ACCRT_ERROR_OUT_OF_RANGE);
   bindings[1] = (accrt_binding_t){NULL, words_of(b), 0, UINT64_MAX};
   assert_int_equal(accrt_stream_submit(stream, commands, bindings, 3, BINDING_BYTES),
-                   ACCRT_ERROR_INVALID_ARGUMENT);
+                   ACCRT_ERROR_OUT_OF_RANGE);
   bindings[1] = (accrt_binding_t){a, NULL, 0, UINT64_MAX};
   assert_int_equal(accrt_stream_submit(stream, commands, bindings, 3, BINDING_BYTES),
                    ACCRT_ERROR_ALIASED);
