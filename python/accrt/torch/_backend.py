@@ -101,7 +101,8 @@ class _Graph:
             return self.graph
         try:
             with torch.no_grad(), _casting([(kind, None) for kind, _dtype in casts]):
-                # torch.export would write to inference tensors, which torch refuses outside of its mode
+                # torch.export writes to its arguments, and torch refuses that of inference tensors
+                # outside of their mode
                 return _lowered(self.graph, _apart(args) if _overlap(args) or any(a.is_inference() for a in tensors) else args, casts, target)
         except Exception as error:
             # of torch.export, of many kinds: what is not covered runs in torch
