@@ -230,8 +230,7 @@ class Converting:
             value = module
             for word in name.split("."):
                 value = getattr(value, word, None)
-            if type(value) not in (torch.Tensor, torch.nn.Parameter) or tuple(value.shape) != shape or value.dtype != torch.float32 or value.device.type != "cpu" \
-                    or value.layout != torch.strided:
+            if not readable(value) or tuple(value.shape) != shape or value.dtype != torch.float32:
                 return None
             found[name] = value
         return found
