@@ -15,7 +15,7 @@ _RANDOM = "random numbers: make them in your program, and pass them in"
 INSTEAD: Dict[str, str] = {
     **dict.fromkeys(("nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim", "unique_dim_consecutive"), _SIZED),
     **dict.fromkeys(("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "uniform", "exponential"), _RANDOM),
-    **dict.fromkeys(("linalg_lu", "linalg_lu_factor_ex", "linalg_ldl_factor_ex"), "torch.linalg.solve, inv, det, slogdet and cholesky are there"),
+    "linalg_ldl_factor_ex": "torch.linalg.solve, inv, det, slogdet, cholesky and lu are there",
     **dict.fromkeys(("geqrf", "linalg_householder_product", "ormqr"), "torch.linalg.qr is there"),
     "bincount": "its size is known to the call alone: torch.zeros(n, dtype=torch.long).scatter_add(0, x, torch.ones_like(x)) has n places",
     "linalg_eig": "eigenvalues of matrices that are not symmetric: calculate them in your program; torch.linalg.eigh of symmetric ones is there",

@@ -119,6 +119,24 @@ def of_gamma(x):
     return torch.lgamma(x * 6), torch.digamma(x * 6), torch.lgamma(more), torch.digamma(more), torch.distributions.Beta(x.abs() + 0.1, 2.0).log_prob(x.sigmoid())
 
 
+def of_zeta(x):
+    more = torch.tensor([-20.5, -2.5, -1.0, -0.5, 0.0, 1e-5, 0.5, 1.0, 3.5, 60.0, 1e4, math.nan]).to(x) + 0 * x.sum()
+    # right of 0; torch's polygamma of order 1 is sine's rounding at poles, and less exact left of 0
+    right = more[5:-1]
+    return [torch.polygamma(0, x * 6), *[torch.polygamma(n, right) for n in (1, 2, 3)], torch.polygamma(7, right[1:]), torch.polygamma(2, x * 4), torch.polygamma(3, more[:2]), torch.special.zeta(x.abs() * 4 + 1.01, x.abs() + 0.1),
+            *[torch.special.zeta(torch.full_like(more, s), more) for s in (1.0, 0.5, 2.0, 3.0, 7.0)], torch.special.zeta(2.5, right), torch.special.zeta(more.abs(), 1.5)]  # fmt: skip
+
+
+def by_triangles(m):
+    a, wide = regular(m), m[..., :3]
+    p, lower, upper = torch.linalg.lu(a)
+    both, pivots = torch.linalg.lu_factor(a)
+    again = torch.lu_unpack(both, pivots)
+    solved_by = [torch.linalg.lu_solve(both, pivots, b, left=left, adjoint=adjoint) for left, b in ((True, wide), (False, wide.mT)) for adjoint in (False, True)]
+    zero = torch.linalg.lu_factor_ex(torch.cat([m[..., :1] * 0, a[..., 1:]], -1))[:2]
+    return [p, lower, upper, both, pivots, *again, *solved_by, *zero, *torch.linalg.lu(m[..., :1, :1])]
+
+
 def with_signs(x):
     holes = torch.where(x > 0.5, math.nan, x)
     return (torch.fmax(holes, x.flip(0)), torch.fmin(holes, x.flip(0)), torch.copysign(x, holes.flip(0)), torch.copysign(x, -1.0), torch.signbit(x), torch.signbit(x * 0 * x.sign()), torch.signbit((x * 9).long()),
@@ -185,6 +203,7 @@ OPERATIONS = {
     "medians": (lambda x: (x.median(), *x.median(1), *x.median(0, keepdim=True), torch.nanmedian(x.log()), torch.nanmedian(x.log(), 1)[0], *torch.nanmedian(x, 0), x.log().median(1)[0], (x * 9).long().median(1)[0]), X),
     "special": (lambda x: (torch.erfinv(x.tanh()), torch.erfinv(x * 1e-4), torch.special.erfinv(torch.tensor([1 - 2.0**-20, -0.999755859375, 0.5, -0.75]).to(x) + x * 0), torch.special.i0(x * 4), torch.special.i0e(x * 9), torch.special.i1(x * 4), torch.special.i1e(x * 9),
                            torch.erfinv(torch.tensor([-1.0, 0.0, 1.0, 1.5]).to(x) + x * 0)), X),
+    "zeta": (of_zeta, X), "triangles": (by_triangles, M),
     "norms of several": (lambda x: (F.rms_norm(x, (3, 4), eps=1e-6), F.rms_norm(x, (3, 4), x.abs(), eps=1e-6), torch.linalg.vector_norm(x, 3, 1), torch.linalg.vector_norm(x, 0, 1),
                                     torch.linalg.vector_norm(x, float("-inf"), 0)), X),
     "cartesian": (lambda x: (torch.cartesian_prod(x[0], x[1]), torch.cartesian_prod(x[0], x[1], x[2, :2]), torch.cartesian_prod(x[0])), X),
@@ -323,7 +342,7 @@ def test_complex_weights(instance):
 
 @pytest.mark.parametrize(("function", "said"), [
     (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x.expand(40, 40)), "1 to 32 rows"), (lambda x: torch.linalg.eigvals(x[:2, :2]).abs(), "not symmetric"),
-    (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
+    (lambda x: torch.linalg.lu(x)[0], "1 to 32 rows"), (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
     (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "tensors of complex64, which bundles do not have: return view_as_real"),
 ])  # fmt: skip
 def test_what_is_not_there_is_named(function, said):

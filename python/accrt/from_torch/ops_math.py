@@ -452,20 +452,6 @@ def bucketize(lo: Any, x: Any, boundaries: Any, out_int32: bool = False, right: 
     return cast(lo, found, "i32") if out_int32 else found
 
 
-@lowers("aten.histc.default")
-def histc(lo: Any, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    """How many elements are in each of `bins` equal parts of [min, max]; max itself is in the
-    last."""
-    x = lo.value(x)
-    if min == max:
-        raise Unsupported("histc of the range that its elements have")
-    flat = cast(lo, x, x.dtype if x.dtype in FLOATS else "f32").flatten()
-    place = ((flat - min) * (bins / (max - min))).floor().minimum(float(bins - 1))
-    inside = flat.ge(min).logical_and(flat.le(max))
-    found = place.unsqueeze(0).eq(cast(lo, lo.function.arange(bins), flat.dtype).unsqueeze(1)).logical_and(inside.unsqueeze(0))
-    return cast(lo, found.to_copy("f32").sum(1), x.dtype)
-
-
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = lo.value(x)

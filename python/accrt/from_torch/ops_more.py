@@ -53,11 +53,17 @@ lowers("aten.nanmedian.default", "aten.nanmedian.dim")(lambda lo, x, dim=None, k
 for _name, _how in (("i0", (0,)), ("special_i0e", (0, True)), ("special_i1", (1,)), ("special_i1e", (1, True))):
     lowers(f"aten.{_name}.default")(lambda lo, x, how=_how: lo.value(x).bessel_i(*how))
 lowers("aten.special_erfinv.default")(method("erfinv"))
+lowers("aten.polygamma.default")(lambda lo, order, x: special.polygamma(lo.value(x), order))
+lowers("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")(lambda lo, s, q: special.zeta(lo.value(s), lo.value(q)))
 lowers("aten.linalg_inv_ex.default")(lambda lo, x, check_errors=False: [linear.inverse(lo.value(x)), None])
 lowers("aten._linalg_det.default")(lambda lo, x: [linear.determinant(lo.value(x)), None, None])
 lowers("aten._linalg_slogdet.default")(lambda lo, x: [*linear.sign_and_logarithm(lo.value(x)), None, None])
 lowers("aten.linalg_cholesky_ex.default")(lambda lo, x, upper=False, check_errors=False: [linear.cholesky(lo.value(x), upper), None])
 lowers("aten.linalg_solve_triangular.default")(lambda lo, a, b, **how: linear.solve_triangular(lo.value(a), lo.value(b), **how))
+lowers("aten.linalg_lu.default")(lambda lo, a, pivot=True: linear.lu(lo.value(a), pivot))
+lowers("aten.linalg_lu_factor_ex.default")(lambda lo, a, pivot=True, check_errors=False: [*linear.lu_factor(lo.value(a), pivot), None])
+lowers("aten.linalg_lu_solve.default")(lambda lo, a, pivots, b, **how: linear.lu_solve(lo.value(a), lo.value(pivots), lo.value(b), **how))
+lowers("aten.lu_unpack.default")(lambda lo, a, pivots, data=True, places=True: linear.lu_parts(lo.value(a), lo.value(pivots), data and places))
 lowers("aten.cholesky_solve.default")(lambda lo, b, a, upper=False: linear.cholesky_solve(lo.value(b), lo.value(a), upper))
 lowers("aten.cholesky_inverse.default")(lambda lo, a, upper=False: linear.cholesky_inverse(lo.value(a), upper))
 lowers("aten.fmax.default")(lambda lo, x, y: special.extreme(lo.value(x), lo.value(y), False))
@@ -87,12 +93,8 @@ def recurrent_(lo: Any, x: Any, states: Any, weights: Any, biases: bool, layers:
 
 lowers("aten._cdist_forward.default")(lambda lo, x, y, p, mode=None: fourier.distances(lo.value(x), lo.value(y), p))
 lowers("aten._pdist_forward.default")(lambda lo, x, p=2.0: fourier.distances_between(lo.value(x), p))
-
-
-@lowers("aten.kthvalue.default")
-def kthvalue(lo: Any, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    at = lo.axis(x, dim)
-    return [part.slice(at, k - 1, k) if keepdim else part.select(at, k - 1) for part in lo.value(x).sort(at)]
+lowers("aten.histc.default")(lambda lo, x, bins=100, min=0, max=0: ordering.histogram(lo.value(x), bins, min, max))
+lowers("aten.kthvalue.default")(lambda lo, x, k, dim=-1, keepdim=False: ordering.kth(lo.value(x), k, dim, keepdim))
 
 
 def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:

@@ -45,10 +45,8 @@ def _eliminated(a: Value, b: Any) -> Tuple[List[Value], List[Value], Any]:
         column = _column(both, k)
         lost = rows.lt(k).where(-1.0, column.abs())
         found = lost.select(-1, 0).argmax(-1).unsqueeze(rank - 2).unsqueeze(rank - 1)  # [..., 1, 1]
-        picked = rows.eq(found)
-        row = picked.where(both, 0.0).sum([-2], True)
-        # the pivot's row takes place k, and what stood there the pivot's
-        both = rows.eq(k).where(row, picked.where(_row(both, k), both))
+        both = _exchanged(both, k, found)
+        row = _row(both, k)
         pivot = _column(row, k)
         row = row / pivot
         factor = rows.eq(k).where(0.0, _column(both, k))
@@ -56,6 +54,64 @@ def _eliminated(a: Value, b: Any) -> Tuple[List[Value], List[Value], Any]:
         pivots.append(pivot.view(list(a.shape[:-2])))
         exchanged.append(found.ne(k).view(list(a.shape[:-2])))
     return pivots, exchanged, None if b is None else both.slice(-1, size, both.shape[-1])
+
+
+def lu_factor(a: Value, pivot: bool = True) -> Tuple[Value, Value]:
+    """Both triangles in one matrix, without the ones of the lower one, and which row each one was
+    exchanged with, counted from 1: a vector of i32."""
+    size = _square(a, "LU factors")
+    if not pivot:
+        raise IRError(f"function {a.function.name!r}: LU factors without rows exchanged")
+    rows, rank = a.function.arange(size).unsqueeze(1), a.rank
+    columns, pivots = a.function.arange(size).unsqueeze(0), []
+    for k in range(size):
+        lost = rows.lt(k).where(-1.0, _column(a, k).abs())
+        found = lost.select(-1, 0).argmax(-1).unsqueeze(rank - 2).unsqueeze(rank - 1)
+        a = _exchanged(a, k, found)
+        # a column of zeros has nothing to eliminate
+        largest = _column(_row(a, k), k)
+        factor = largest.eq(0.0).where(0.0, _column(a, k) / largest)
+        rest = columns.eq(k).where(factor, a - factor * _row(a, k))
+        a = rows.gt(k).logical_and(columns.ge(k)).where(rest, a)
+        pivots.append(found.view([*a.shape[:-2], 1]) + 1)
+    return a, (shapes.cat(pivots, rank - 2) if size > 1 else pivots[0]).to_copy("i32")
+
+
+def _exchanged(a: Value, k: int, other: Value) -> Value:
+    """With row k in the place of another one, [..., 1, 1], and that one in its place."""
+    rows = a.function.arange(a.shape[-2]).unsqueeze(1)
+    picked = rows.eq(other)
+    row = picked.where(a, 0.0).sum([-2], True)
+    return rows.eq(k).where(row, picked.where(_row(a, k), a))
+
+
+def lu(a: Value, pivot: bool = True) -> List[Value]:
+    """p, l and u of p @ l @ u = a."""
+    return lu_parts(*lu_factor(a, pivot))
+
+
+def lu_parts(both: Value, pivots: Value, all_parts: bool = True) -> List[Value]:
+    """p, l and u, of what lu_factor gives."""
+    if not all_parts:
+        raise IRError(f"function {both.function.name!r}: some of the LU factors alone")
+    size, turned = _square(both, "LU factors"), _eye(both)
+    for k in range(size):
+        turned = _exchanged(turned, k, (pivots.slice(-1, k, k + 1) - 1).unsqueeze(pivots.rank))
+    places = both.function.arange(size)
+    below, on = places.unsqueeze(1).gt(places.unsqueeze(0)), places.unsqueeze(1).eq(places.unsqueeze(0))
+    return [turned.transpose(-1, -2), on.where(1.0, below.where(both, 0.0)), below.where(0.0, both)]
+
+
+def lu_solve(both: Value, pivots: Value, b: Value, left: bool = True, adjoint: bool = False) -> Value:
+    """x of a @ x = b (or x @ a = b), where lu_factor gave both and pivots of a; `adjoint`: of a's
+    transposed."""
+    if not left:
+        return lu_solve(both, pivots, b.transpose(-1, -2), True, not adjoint).transpose(-1, -2)
+    p, lower, upper = lu_parts(both, pivots)
+    if adjoint:
+        b = solve_triangular(upper.transpose(-1, -2), b, False)
+        return p.matmul(solve_triangular(lower.transpose(-1, -2), b, True, True, True))
+    return solve_triangular(upper, solve_triangular(lower, p.transpose(-1, -2).matmul(b), False, True, True), True)
 
 
 def solve(a: Value, b: Value, left: bool = True) -> Value:

@@ -315,3 +315,22 @@ def _infer_grouped_linear(op: Op) -> Types:
     need_same(ends.shape[0], first.shape[0] if first.rank == 3 else len(weights), "ends of grouped_linear")
     size: Size = first.shape[-2]
     return [TensorType(x.dtype, (x.shape[0], size))]
+
+
+def kth(x: Value, k: int, dim: int, keepdim: bool) -> List[Value]:
+    """The k-th smallest elements, and their places."""
+    at = axis_of(dim, x.rank)
+    return [part.slice(at, k - 1, k) if keepdim else part.select(at, k - 1) for part in x.sort(at)]
+
+
+def histogram(x: Value, bins: int, least: float, most: float) -> Value:
+    """How many elements are in each of `bins` equal parts of [least, most]; `most` itself is in the
+    last."""
+    if least == most:
+        raise IRError(f"function {x.function.name!r}: histc of the range that its elements have")
+    flat = (x if x.dtype in FLOATS else x.to_copy("f32")).flatten()
+    place = ((flat - least) * (bins / (most - least))).floor().minimum(float(bins - 1))
+    inside = flat.ge(least).logical_and(flat.le(most))
+    parts = x.function.arange(bins).to_copy(flat.dtype).unsqueeze(1)
+    counts = place.unsqueeze(0).eq(parts).logical_and(inside.unsqueeze(0)).to_copy("f32").sum(1)
+    return counts if x.dtype == "f32" else counts.to_copy(x.dtype)

@@ -9,7 +9,7 @@ from typing import Tuple
 
 from ..declared import FLOATS
 from ..ir import IRError, Value
-from . import elementwise, functions  # noqa: F401  - the methods that are used here
+from . import elementwise, functions, shapes  # noqa: F401  - the methods that are used here
 
 
 def _wide(x: Value) -> Tuple[Value, str]:
@@ -118,6 +118,62 @@ def digamma(x: Value) -> Value:
     pole = left.logical_and(between.eq(0.0))
     made = pole.where(y.eq(0.0).where(y.reciprocal() * -1.0, math.nan), left.where(turned, made))
     return _narrow(y.eq(-math.inf).where(math.nan, made), dtype)
+
+
+#: Bernoulli's numbers of even order from 2 on, over the factorial of that order.
+_BERNOULLI = tuple(number / math.factorial(2 * k) for k, number in enumerate(
+    (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730), 1))  # fmt: skip
+
+
+def _tail(s: Value, q: Value) -> Value:
+    """The sum of (q + k)^-s over k from 0 on, for s above 1 and q above 0: ten terms, and Euler and
+    Maclaurin's sum for the rest."""
+    made, z = q.pow(-s), q
+    for _ in range(9):
+        z = z + 1.0
+        made = made + z.pow(-s)
+    z = z + 1.0
+    last = z.pow(-s)
+    made = made + last * z / (s - 1.0) + last * 0.5
+    term, square = last * s / z, (z * z).reciprocal()
+    for k, share in enumerate(_BERNOULLI, 1):
+        made = made + term * share
+        term = term * (s + (2.0 * k - 1.0)) * (s + 2.0 * k) * square
+    return q.eq(math.inf).logical_and(s.gt(1.0)).where(0.0, made)
+
+
+def zeta(s: Value, q: Value) -> Value:
+    """Hurwitz's zeta function, the sum of (q + k)^-s, in f64. Left of 0 it has numbers where s is
+    whole: of the sum over all whole k, which depends on the part of q behind the point alone, what
+    is missing is a sum of the same kind."""
+    dtype = (s + q).dtype
+    dtype = dtype if dtype in FLOATS else "f32"
+    s, q = (x if x.dtype == "f64" else x.to_copy("f64") for x in (s, q))
+    q = q + s * 0.0  # as large as both
+    part = q - q.floor()
+    left = q.lt(0.0)
+    # one text for all three: it is long
+    places = shapes.cat([left.where(x, other).unsqueeze(0) for x, other in ((part, q), (1.0 - part, 1.0), (1.0 - q, 1.0))], 0)
+    sums = _tail(s, places)
+    first, second, third = (sums.select(0, k) for k in range(3))
+    odd = (s * 0.5).floor().ne(s * 0.5)
+    made = left.where(first + odd.where(third - second, second - third), first)
+    made = left.logical_and(s.floor().ne(s)).where(math.nan, made)
+    made = q.le(0.0).logical_and(part.eq(0.0)).where(math.inf, made)
+    made = s.eq(1.0).where(math.inf, s.gt(1.0).where(made, math.nan))
+    return _narrow(made, dtype)
+
+
+def polygamma(x: Value, order: int) -> Value:
+    """The derivative of digamma, of that order."""
+    if order < 0:
+        raise IRError(f"function {x.function.name!r}: polygamma of order {order}: orders from 0 on are there")
+    if order == 0:
+        return digamma(x)
+    dtype = x.dtype if x.dtype in FLOATS else "f32"
+    y = x if x.dtype == "f64" else x.to_copy("f64")
+    made = zeta(y * 0.0 + (order + 1.0), y) * (math.factorial(order) * (1.0 if order % 2 else -1.0))
+    return _narrow(y.abs().eq(math.inf).where(y.lt(0.0).where(math.nan, made), made), dtype)
 
 
 def has_sign(x: Value) -> Value:
