@@ -10,7 +10,7 @@ from ..compiler.ops import ordering, windows
 from ..compiler.ops.einsum import bilinear
 from . import packed
 from ..compiler import affine
-from .ops_math import cast, method
+from .ops_math import cast, FLOATS, method
 from .ops_more import permuted, put_mask
 from .ops_views import expand, VIEWS
 from .table import lowers
@@ -19,10 +19,17 @@ from .values import Unsupported
 # ---- products
 
 
+def alike(lo: Any, *operands: Any) -> List[Any]:
+    made = [lo.optional(x) for x in operands]
+    if len({x.dtype for x in made if x is not None and x.dtype in FLOATS}) > 1:
+        raise Unsupported("a product of different types, which torch refuses when it runs: cast one")
+    return made
+
+
 @lowers("aten.linear.default")
 def linear(lo: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-    x, weight = lo.value(x), lo.value(weight)
-    return x.linear(weight, lo.optional(bias))
+    x, weight, bias = alike(lo, x, weight, bias)
+    return x.linear(weight, bias)
 
 
 @lowers("aten.mm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default", "aten.bmm.default")
@@ -30,23 +37,19 @@ def matmul(lo: Any, a: Any, b: Any) -> Any:
     made = packed.product(lo, a)
     if made is not None:
         return made
-    a, b = lo.value(a), lo.value(b)
-    if a.rank == 1 or b.rank == 1:
-        left = a.unsqueeze(0) if a.rank == 1 else a
-        right = b.unsqueeze(1) if b.rank == 1 else b
-        result = left.matmul(right)
-        if b.rank == 1:
-            result = result.select(result.rank - 1, 0)
-        return result.select(result.rank - (1 if b.rank == 1 else 2), 0) if a.rank == 1 else result
-    return a.matmul(b)
+    a, b = alike(lo, a, b)
+    made = (a.unsqueeze(0) if a.rank == 1 else a).matmul(b.unsqueeze(1) if b.rank == 1 else b)
+    made = made.select(-1, 0) if b.rank == 1 else made
+    return made.select(-1 if b.rank == 1 else -2, 0) if a.rank == 1 else made
 
 
 @lowers("aten.addmv.default", "aten.addmm.default", "aten.baddbmm.default")
 def addmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    bias, *both = alike(lo, bias, a, b)
     if alpha == 1 and beta == 1 and "addmm" in str(lo.node.target):
-        return lo.value(bias).addmm(lo.value(a), lo.value(b))
+        return bias.addmm(*both)
     made = matmul(lo, a, b) if alpha == 1 else matmul(lo, a, b) * alpha
-    return made if beta == 0 else made + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
+    return made if beta == 0 else made + (bias if beta == 1 else bias * beta)
 
 
 @lowers("transformers.grouped_mm_fallback.default", "aten._grouped_mm.default")
