@@ -5,25 +5,78 @@ export."""
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import dataclasses
 import functools
 import gc
+import inspect
 import os
 import threading
 import traceback
 import types
+import warnings
 from typing import Any, Iterator, List, Optional, Set, Tuple
+
+from ._library import describe
 
 #: Held while torch's own checks are off, which are switched for all threads.
 _CHECKS = threading.RLock()
+
+
+def example_inputs(model: Any, args: Any) -> Any:
+    """The positional example inputs as a tuple; a dict, which has them by name, as it is."""
+    import torch
+
+    if isinstance(args, (str, bytes, os.PathLike)):
+        raise TypeError(f"args is {args!r}, expected example inputs: a path comes behind them, or as path=")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("model is of torch.jit, which torch.export does not take: give the module that it was made of")
+    if isinstance(args, torch.Tensor):
+        return (args,)
+    if isinstance(args, collections.abc.Mapping):
+        return args
+    if not isinstance(args, collections.abc.Iterable) or hasattr(args, "__array__"):
+        raise TypeError(f"args is {describe(args)}, expected example inputs: a tuple of tensors, one tensor, or a dict of tensors by name")
+    return tuple(args)
+
+
+def advice(model: Any) -> str:
+    """For what is no module: what it may be, and what would help."""
+    import torch
+
+    if inspect.isroutine(model):
+        return ": call a function in the forward of a module"
+    if isinstance(model, type):
+        return f": give an object of the class, as {model.__name__}(...)"
+    if isinstance(model, torch.Tensor):
+        return ": a state_dict has weights alone, which load_state_dict puts into a module"
+    return ": accrt.from_torch.Method(model, args) has example inputs" if isinstance(model, tuple) else ""
+
+
+def _fitting(model: Any, args: Tuple[Any, ...], kwargs: Any) -> None:
+    """Raises TypeError for example inputs that are no forward's, or no tensors."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    try:
+        signature = inspect.signature(model.forward)
+    except ValueError:  # it has none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"the example inputs (args, kwargs) do not fit {type(model).__name__}.forward{signature}: {error}") from None
+    for value in pytree.tree_leaves((args, kwargs)):
+        if hasattr(value, "__array__") and not isinstance(value, torch.Tensor):
+            raise TypeError(f"an example input is {describe(value)}, expected a torch.Tensor: torch.as_tensor makes one")
 
 
 def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) -> Any:
     """torch.export.export of a module, without gradients. The module is as before, then.
 
     Raises:
-        UnsupportedOperations: a branch, a loop or a size depends on the content of a tensor. What
+        TypeError: the inputs do not fit. UnsupportedOperations: a branch, a loop or a size depends on the content of a tensor. What
             torch.export raises.
     """
     import torch
@@ -32,6 +85,7 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+    _fitting(model, args, kwargs)
     before = [(bits, bits.clone()) for bits in map(_bits, _others(model))]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
@@ -68,7 +122,10 @@ def _without_checks() -> Iterator[None]:
             if hasattr(owner, name):
                 setattr(owner, name, new)
         try:
-            yield
+            with warnings.catch_warnings():
+                # torch's own recurrent layers do so, and lose nothing by it
+                warnings.filterwarnings("ignore", r"The tensor attributes? \S*\._flat_weights\[", UserWarning)
+                yield
         finally:
             for owner, name, old in before:
                 setattr(owner, name, old)

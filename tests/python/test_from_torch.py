@@ -11,6 +11,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -582,6 +583,30 @@ def test_wrong_arguments():
         convert(5)
     with pytest.raises(ValueError, match="without functions"):
         convert({})
+
+
+@pytest.mark.parametrize("model, args, words", [
+    (torch.nn.Linear(4, 4), "model.accx", r"args is 'model\.accx', expected example inputs: a path comes behind them, or as path="),
+    ("model.pt2", "model.accx", "a path comes behind them, or as path="),
+    (torch.nn.Linear(4, 4), (), r"do not fit Linear\.forward\(input: torch.Tensor\).*: missing a required argument: 'input'"),
+    (torch.nn.Linear(4, 4), {"inptu": torch.ones(2, 4)}, r"do not fit Linear\.forward.*'input'"),
+    (torch.nn.Linear(4, 4), 3, "args is a value of type int, expected example inputs: a tuple of tensors, one tensor, or a dict of tensors by name"),
+    (torch.nn.Linear(4, 4), (np.ones((2, 4), np.float32),), "an example input is a value of type ndarray, expected a torch.Tensor: torch.as_tensor makes one"),
+    (torch.nn.Linear(4, 4), np.ones((2, 4), np.float32), "args is a value of type ndarray, expected example inputs"),
+    (torch.nn.Linear, (torch.ones(2, 4),), r"model is of type type, .*: give an object of the class, as Linear\(\.\.\.\)"),
+    (torch.nn.Linear(4, 4).state_dict(), (torch.ones(2, 4),), "a state_dict has weights alone, which load_state_dict puts into a module"),
+    ({"one": (torch.nn.Linear(4, 4), (torch.ones(2, 4),))}, (), r"Method\(model, args\) has example inputs"),
+    (torch.jit.trace(torch.nn.Linear(4, 4), torch.ones(2, 4)), (torch.ones(2, 4),), "of torch.jit, which torch.export does not take: give the module that it was made of"),
+])  # fmt: skip
+def test_what_a_model_and_its_inputs_are_not(model, args, words):
+    with pytest.raises(TypeError, match=words):
+        convert(model, args)
+
+
+def test_recurrent_layers_are_exported_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        convert(torch.nn.LSTM(4, 3, batch_first=True).eval(), (some(2, 5, 4),))
 
 
 def test_a_path_and_the_bundle_that_is_written(tmp_path):

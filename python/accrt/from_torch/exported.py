@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .. import _pt2
-from .._exporting import export
+from .._exporting import advice, example_inputs, export
 from .._torch_decompositions import found, Table
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
@@ -41,16 +41,15 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
         import torch
     except ImportError as error:
         raise ImportError("from_torch needs torch: pip install torch") from error
+    args = example_inputs(model, args)
     if isinstance(model, torch.export.ExportedProgram):
         return model
     if _is_path(model):
         return _pt2.loaded(os.fspath(model))
     if not isinstance(model, torch.nn.Module):
-        more = ": call a function in the forward of a module" if inspect.isroutine(model) else ""
-        raise TypeError(f"model is of type {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file{more}")
+        raise TypeError(f"model is of type {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file{advice(model)}")
     if isinstance(args, Mapping):
         args, kwargs = (), {**args, **(kwargs or {})}
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     given = _without_cache(model, args, dict(kwargs or {}))
     if isinstance(dynamic_shapes, Mapping):
         dynamic_shapes = {**dict.fromkeys(name for name in given if name not in (kwargs or {})), **dynamic_shapes}
