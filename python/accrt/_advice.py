@@ -47,6 +47,9 @@ _OTHER_FILES = {
 
 def file_advice(path: Any) -> str:
     """For what is no bundle, and may be a model of another kind."""
+    if isinstance(path, bytes):
+        is_path = len(path) < 4096 and b"\0" not in path and os.path.exists(path)
+        return "; bytes are the content of a bundle, and these are a path: give os.fsdecode(path)" if is_path else ""
     try:
         name = os.fsdecode(path)
         if os.path.isfile(os.path.join(name, "config.json")):

@@ -18,6 +18,8 @@ INSTEAD: Dict[str, str] = {
     "linalg_ldl_factor_ex": "torch.linalg.solve, inv, det, slogdet, cholesky and lu are there",
     **dict.fromkeys(("geqrf", "linalg_householder_product", "ormqr"), "torch.linalg.qr is there"),
     "bincount": "its size is known to the call alone: torch.zeros(n, dtype=torch.long).scatter_add(0, x, torch.ones_like(x)) has n places",
+    "repeat_interleave": "its size is known to the call alone: "
+                         "x[torch.searchsorted(repeats.cumsum(0), torch.arange(n), right=True)] has n places",
     "linalg_eig": "eigenvalues of matrices that are not symmetric: calculate them in your program; torch.linalg.eigh of symmetric ones is there",
     "linalg_lstsq": "torch.linalg.pinv(a) @ b is there",
 }

@@ -53,7 +53,7 @@ class Bundle(Handle):
         try:
             handle = apart(lambda: self._open(source, reference))
         except Error as error:
-            if isinstance(source, (str, os.PathLike)):
+            if isinstance(source, (str, bytes, os.PathLike)):
                 from ._advice import file_advice, with_advice
                 with_advice(error, file_advice(source))
             raise error from (problems.pop() if problems else None)

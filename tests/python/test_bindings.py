@@ -230,7 +230,7 @@ def test_handles_are_neither_copied_nor_pickled(program):
     session = program.session()
     for handle in (session, program, program.bundle, program.device):
         for how in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match=f"a {type(handle).__name__} is a handle"):
+            with pytest.raises(TypeError, match=f"a {type(handle).__name__} is a handle.*; another process makes its own"):
                 how(handle)
     assert session.weighted(np.ones(16, np.float32)).numpy()[0] == 2
 

@@ -343,7 +343,7 @@ def test_complex_weights(instance):
 @pytest.mark.parametrize(("function", "said"), [
     (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x.expand(40, 40)), "1 to 32 rows"), (lambda x: torch.linalg.eigvals(x[:2, :2]).abs(), "not symmetric"),
     (lambda x: x @ x.T.half(), "product of different types"), (lambda x: F.linear(x, x.half()), "product of different types"), (lambda x: torch.addmm(x[:, 0].half(), x, x.T), "product of different types"),
-    (lambda x: torch.linalg.lu(x)[0], "1 to 32 rows"), (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
+    (lambda x: torch.linalg.lu(x)[0], "1 to 32 rows"), (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x.repeat_interleave(x[:, 0].long().abs(), 0, output_size=7), "searchsorted"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
     (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "tensors of complex64, which bundles do not have: return view_as_real"),
 ])  # fmt: skip
 def test_what_is_not_there_is_named(function, said):

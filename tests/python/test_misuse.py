@@ -355,3 +355,11 @@ def test_models_of_other_kinds_are_refused_with_what_takes_them(tmp_path, name, 
     with pytest.raises(accrt.Error) as missing:
         accrt.load(tmp_path / "none.gguf")
     assert "LLM" not in str(missing.value)
+
+
+def test_a_path_as_bytes_is_taken_for_content(tmp_path):
+    (tmp_path / "m.accx").touch()
+    with pytest.raises(accrt.InvalidFormatError, match=r"; bytes are the content of a bundle, and these are a path: give os\.fsdecode\(path\)$"):
+        accrt.Bundle(bytes(tmp_path / "m.accx"))
+    with pytest.raises(accrt.InvalidFormatError, match=r"\(rule 1\)$"):
+        accrt.Bundle(b"no path")

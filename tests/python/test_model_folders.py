@@ -126,6 +126,9 @@ def test_folders_that_are_no_models(tmp_path, weights):
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
     with pytest.raises(Refused, match="not from pytorch_model.bin"):
         models.read(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    with pytest.raises(Refused, match="there is model-00001-of-00002.safetensors, and neither model.safetensors nor model.safetensors.index.json"):
+        models.read(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(Refused, match="not JSON"):
         models.read(tmp_path)

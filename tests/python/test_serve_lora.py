@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(llm, folders, tmp_path):
     with pytest.raises(accrt.NotFoundError, match="no adapter_config.json"):
         llm.load_adapter("a", tmp_path)
     wide = tiny_adapters.write_adapter(tmp_path / "wide", tiny_adapters.random_adapter(tiny.tensors(LLAMA, 7), 1, rank=5))
-    with pytest.raises(models.Refused, match="its rank is 5; this model was made for rank 4 at most"):
+    with pytest.raises(models.Refused, match="its rank is 5; this model was made for rank 4 at most, as max_rank says"):
         llm.load_adapter("a", wide)
     llm.load_adapter("a", folders["a"][0])
     with pytest.raises(accrt.AlreadyExistsError, match="adapter 'a' is loaded"):

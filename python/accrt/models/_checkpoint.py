@@ -189,6 +189,9 @@ def _folder(path: str) -> Checkpoint:
         if os.path.exists(os.path.join(path, "model.safetensors.index.json")):
             raise  # it names the part that is missing
         others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
+        parts = sorted(name for name in os.listdir(path) if name.endswith(".safetensors") and name != "model.safetensors")
+        if parts:
+            raise Refused(path, [f"there is {parts[0]}, and neither model.safetensors nor model.safetensors.index.json, which says where each weight is"]) from None
         what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
         raise Refused(path, [what]) from None
     except (InvalidFormatError, IoError):

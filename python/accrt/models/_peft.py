@@ -192,7 +192,7 @@ def _fits(product: str, pair: Mapping[str, Weight], rank: int, layout: Mapping[s
     taken, given = layout["products"][product]
     before = len(points)
     if rank > layout["max_rank"]:
-        points.append(f"{product}: its rank is {rank}; this model was made for rank {layout['max_rank']} at most")
+        points.append(f"{product}: its rank is {rank}; this model was made for rank {layout['max_rank']} at most, as max_rank says")
     for part, wanted in (("A", (rank, taken)), ("B", (given, rank))):
         weight = pair.get(part)
         if weight is not None and (weight.encoding or weight.dtype not in _FLOATS):

@@ -149,7 +149,7 @@ class Weights:
         for constant, tensor in zip(self.known, tensors):
             if tensor.dtype != _shapes.DTYPES[constant.dtype] or tuple(tensor.shape) != constant.shape:
                 raise TypeError(f"{where}: weight {constant.name} is {tensor.dtype} {list(tensor.shape)}, and {constant.dtype}{list(constant.shape)} "
-                                "is needed")
+                                "is needed" + ("" if tensor.dtype == _shapes.DTYPES[constant.dtype] else ": the bundle has the types that the model had when it was made"))
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor], call: Callable[[], None], gpu: Optional[int] = None) -> None:
         """Calls `call` when the program has these weights. gpu: whose stream may still write
