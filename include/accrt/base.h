@@ -5,16 +5,16 @@
  * the library's headers, this one includes kernel.h only (for data types). The rules below hold for
  * the whole C API.
  *
- * Status. Every function that can fail returns accrt_status_t. It first sets `*out_...` to NULL or
- *   zero. If it fails, it changes nothing else, unless its comment says otherwise.
- *   accrt_last_error() gives the thread's full record. Every function may return
- *   ACCRT_ERROR_INVALID_ARGUMENT (a NULL that is not allowed, a bad struct) and ACCRT_ERROR_FORKED
- *   (the process was forked after the instance was made; release functions then do nothing).
- *   Comments do not repeat these two.
- * Structs. Extensible structs begin with `struct_size` (set it with the _INIT macro), a reserved
- *   zero and `next`. A smaller (older) struct is accepted. A larger (newer) struct is accepted if
- *   its unknown tail is zero. A chain member of unknown type is an error unless it is marked
- *   ACCRT_STRUCT_IGNORABLE. An output struct is filled up to the smaller of both sizes; its
+ * Status. Every function that can fail returns accrt_status_t. It first sets an output that is a
+ *   handle, a pointer or a number to NULL or zero. If it fails, it changes nothing else, output
+ *   structs and keys included, unless its comment says otherwise. accrt_last_error() gives the
+ *   thread's full record. Every function may return ACCRT_ERROR_INVALID_ARGUMENT (a NULL that is
+ *   not allowed, a bad struct) and ACCRT_ERROR_FORKED (the process was forked after the instance
+ *   was made; release functions then do nothing). Comments do not repeat these two.
+ * Structs. Extensible structs begin with `struct_size` (set it with the _INIT macro; a multiple of
+ *   8), a reserved zero and `next`. A smaller (older) struct is accepted. So is a larger (newer)
+ *   input whose unknown tail is zero. A chain member of unknown type is an error unless it is
+ *   marked ACCRT_STRUCT_IGNORABLE. An output struct is filled up to the smaller of both sizes; its
  *   struct_size then says how much was filled. Frozen structs never change and carry no size.
  * Handles. Handles are opaque and count references: _retain adds a reference, _release drops one
  *   (NULL is allowed). A function's name says whether the handle that it returns is owned or lent:
@@ -29,7 +29,7 @@
  *   synchronized". If two threads use such an object at once, the second gets
  *   ACCRT_ERROR_INVALID_STATE, whose message names the function that the first is in; nothing is
  *   changed. No user code (allocator, log sink, notification) runs under a lock of the library, so
- *   it may call the library unless a comment forbids it.
+ *   it may call the library unless a comment forbids it. It may not throw C++ exceptions.
  * Sizes. ACCRT_TO_END as the size of a range in a buffer or a binding means "from the offset to its
  *   end", in every function that takes such a size: copies of one row, fills, reads of files, maps,
  *   bindings, kernel arguments. ACCRT_TO_END is refused, like a size that does not fit, where the

@@ -20,7 +20,7 @@ struct DLManagedTensor;
  * @param managed On success the library owns it: it calls the deleter once, on any thread, when the
  *   last reference and the last use on a stream are gone. On failure the caller still owns it.
  * @param out_tensor a view of it. The caller owns its buffer:
- *   accrt_buffer_release(out_tensor->buffer).
+ *   accrt_buffer_release(out_tensor->buffer). Zeros on failure.
  * @param shape, strides storage for ACCRT_MAX_RANK entries each, to which out_tensor points.
  * @param out_read_only 1 when the producer forbids writing.
  * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH; ACCRT_ERROR_UNSUPPORTED (a data type, rank or

@@ -131,8 +131,8 @@ ACCRT_API accrt_status_t accrt_program_load_weights_within(
     const char* const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget);
 
 /** Gives the memory of a weight, to be read and written in place. Only devices with memory of their
- * own have such memory. Later calls of all sessions compute with what you write there. Order your
- * writes with calls by streams.
+ * own have such memory, and hosts for a weight that was swapped. Later calls of all sessions
+ * compute with what you write there. Order your writes with calls by streams.
  * @param name of a constant that no prepare function makes.
  * @param out_tensor row-major, without strides; on failure unchanged. Its buffer is lent until the
  *   weight is replaced or the program is released. To keep the memory for longer, retain the
@@ -222,7 +222,7 @@ ACCRT_API accrt_status_t accrt_session_error(accrt_session_t* session, accrt_err
  * session's stream. Its buffer is lent: it is valid while the session is, or until
  * accrt_session_bind_state replaces it. To keep it for longer, retain it.
  * @param shape, strides storage for ACCRT_MAX_RANK entries.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. On failure `*out_tensor` is zeros. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const char* name,
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides);
@@ -250,8 +250,8 @@ ACCRT_ASSERT_LAYOUT(accrt_memory_estimate_t, weight_bytes, 48);
 #define ACCRT_MEMORY_ESTIMATE_INIT ACCRT_STRUCT_INIT(accrt_memory_estimate_t)
 /** How much memory `function` would need for these symbol values, before anything is allocated. A
  * symbol that is missing takes its maximum. Makes a plan. Thread-safe. Blocks.
- * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW.
- *   Since: 0.1 */
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW;
+ *   ACCRT_ERROR_PERMISSION_DENIED (as accrt_call_create). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
                                                 const accrt_symbol_value_t* symbols,
                                                 uint32_t symbol_count, uint32_t symbol_size_bytes,
@@ -386,7 +386,7 @@ ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timep
                                            uint32_t signal_count);
 /** A result of the latest run, as a tensor. Its buffer is lent by the call until the next run or
  * binding; retain it to keep it. The buffer is NULL if the caller bound plain memory. Read it when
- * the run is complete.
+ * the run is complete. On failure `*out_tensor` is zeros.
  * @param index among the results, from 0.
  * @param shape, strides storage for ACCRT_MAX_RANK entries.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_INVALID_STATE (never run). Since: 0.1 */

@@ -422,7 +422,7 @@ typedef struct accrt_serve_options {
 ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, prompt_lookup_min, 96);
 #define ACCRT_SERVE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_options_t)
 
-/** Makes an engine. Retains the model, which must have no other engine.
+/** Makes an engine. Retains the model, which must have no other one (ACCRT_ERROR_INVALID_STATE).
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (a limit is above the model's, or a step has fewer
  *   tokens than sequences); ACCRT_ERROR_INVALID_FORMAT (the model's token bytes);

@@ -469,7 +469,7 @@ ACCRT_API accrt_status_t accrt_bundle_writer_slot(accrt_bundle_writer_t* writer,
 /** The slot of a function's arena: memory during one call. Call it again to set the size later.
  * @param size_bytes an expression of symbols and of accrt_bundle_writer_present; 0: do not change
  *   the size.
- * @param align_bytes a power of two up to 4096; 0: 256. Ignored without a size. Since: 0.3 */
+ * @param align_bytes a power of two up to 4096; 0: 256. Only checked without a size. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_arena(accrt_bundle_writer_t* writer,
                                                    accrt_writer_id_t function,
                                                    accrt_writer_id_t size_bytes,
