@@ -18,10 +18,10 @@ accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functi
                               sizeof own));
   if ((own.flags & ~ACCRT_SERVE_VALIDATE) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", own.flags);
-  ACCSV_NOT_NULL(own.start);
-  ACCSV_NOT_NULL(own.mask);
-  ACCSV_NOT_NULL(own.advance);
-  ACCSV_NOT_NULL(own.stop);
+  ACCSV_NOT_NULL(functions->start);
+  ACCSV_NOT_NULL(functions->mask);
+  ACCSV_NOT_NULL(functions->advance);
+  ACCSV_NOT_NULL(functions->stop);
   accrt_serve_constraint_t* constraint;
   ACCRT_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &constraint));
   atomic_init(&constraint->refs, 1);

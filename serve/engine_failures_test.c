@@ -161,6 +161,9 @@ static void test_model_without_masks(void** state) {
   accrt_serve_constraint_functions_t none = ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT;
   accrt_serve_constraint_t* constraint;
   assert_int_equal(accrt_serve_constraint_create(&none, &constraint), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_string_equal(error.message, "functions->start is NULL");
 }
 
 static void test_dead_model(void** state) {
