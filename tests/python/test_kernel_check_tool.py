@@ -146,6 +146,7 @@ def test_what_is_missing_or_wrong_is_one_line(pack, tmp_path):
     assert "no kernel of the pack has a parameter 'z'" in said(2, *one, *SIZES, "--type", "z=f32[n]")
     assert "--type 'x=g32[n]' is no type" in said(2, *one, "--type", "x=g32[n]")
     assert "has the size m, which is no parameter: give its values, --set m=1,37" in said(2, *one, "--type", "x=f32[m]", *SIZES[2:])
+    assert "cannot be computed: sizes are numbers, names of sizes, (n + 1) // 2" in said(2, *one, "--type", "x=f32[n/2]", *SIZES[2:])
     assert "cannot be computed" in said(2, *one, "--type", "x=f32[n * n * n]", *SIZES[2:])
     assert "--grid is ''" in said(2, *one, *SIZES[:4], "--grid", "")
     assert "is no whole number" in said(2, *one, *SIZES, "--set", "n=1.5")

@@ -259,7 +259,8 @@ static int size_of(accx_kernel_plan_t* plan, const char* what, const char* type,
   plan->unknown = NULL;
   if (accx_size_in_type(&names, type, index, out_value))
     return ACCX_OK;
-  if (plan->unknown)
+  /* A word with an operator that sizes do not have is no name. */
+  if (plan->unknown && strpbrk(plan->unknown, "/%^&|<>") == NULL)
     return accx_fail(ACCX_USAGE,
                      "kernel %s: %s '%s' has the size %s, which is no parameter: give its values, "
                      "--set %s=1,37",
