@@ -178,11 +178,12 @@ CONFIGS = {
                             projectors_bias=True, mamba_conv_bias=False),
     "mamba2": {"model_type": "mamba2", "vocab_size": 320, "hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16, "state_size": 16, "n_groups": 2, "expand": 2,
                "conv_kernel": 4, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1, "tie_word_embeddings": True, "chunk_size": 16},
-    "qwen3-next": _of("qwen3_next", head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.5, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
+    # epsilon is large because of what GAINS says
+    "qwen3-next": _of("qwen3_next", rms_norm_eps=1e-2, head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.5, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
                       linear_value_head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, rope_theta=10000.0),
-    "qwen3.5": _of("qwen3_5_text", head_dim=16, num_hidden_layers=4, linear_num_value_heads=6, linear_num_key_heads=2, linear_key_head_dim=12, linear_value_head_dim=8,
+    "qwen3.5": _of("qwen3_5_text", rms_norm_eps=1e-2, head_dim=16, num_hidden_layers=4, linear_num_value_heads=6, linear_num_key_heads=2, linear_key_head_dim=12, linear_value_head_dim=8,
                    rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}),
-    "qwen3.5-moe": _of("qwen3_5_moe_text", head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.25, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
+    "qwen3.5-moe": _of("qwen3_5_moe_text", rms_norm_eps=1e-2, head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.25, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
                        linear_value_head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, intermediate_size="absent",
                        full_attention_interval=2),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
@@ -289,6 +290,18 @@ def text_of(config):
     return config.get("text_config", config)
 
 
+#: Smaller weights, for models that make much of a rounding: a net's norm divides what it reads of a
+#: state, which is almost nothing where a query stands across all keys. With
+#: weights as large as the others' they make 1e-3 of f32's rounding, and transformers' f32 is
+#: further from its float64 than ours is. They are compared with float64.
+GAINS = {"qwen3-next": 1.0, "qwen3.5": 1.0, "qwen3.5-moe": 1.0}
+
+
+def exact_type(name):
+    """The type that transformers' logits of a model are taken in."""
+    return "float64" if name in GAINS else "float32"
+
+
 def draw(shapes, seed=0, gain=1.5):
     """Weights by name. Each follows from its name and the seed alone: uniform numbers of a stream
     that no version of numpy changes."""
@@ -311,9 +324,9 @@ def recorded():
     return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
-def write(folder, name, seed=0, gain=1.5, **files):
+def write(folder, name, seed=0, gain=None, **files):
     """A model's folder, and its weights."""
-    weights = draw(recorded()[name]["tensors"], seed, gain)
+    weights = draw(recorded()[name]["tensors"], seed, gain or GAINS.get(name, 1.5))
     return tiny.write_folder(folder, CONFIGS[name], weights, **files), weights
 
 
@@ -506,10 +519,30 @@ def _auto(folder):
     return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 
+@contextlib.contextmanager
+def _in_float64():
+    """Meanwhile code of transformers that computes in f32, whatever its model's type, does so in
+    float64: scans, norms, decays. Angles of rotary embeddings are numbers of f32 to all."""
+    import torch
+
+    kept = torch.Tensor.float
+    with mock.patch.object(torch, "float32", torch.float64), mock.patch.object(torch.Tensor, "float", lambda x: x.double() if x.is_floating_point() else kept(x)):
+        yield
+
+
 def theirs(folder, ids, dtype="float32"):
-    """Logits of whole sequences, and the hidden states after the last norm."""
+    """Logits of whole sequences, and the hidden states after the last norm. In float64 nothing is
+    rounded to f32 between."""
     import torch
     import transformers
+
+    if dtype == "float64":
+        model, said = _auto(folder).from_pretrained(folder, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32, output_loading_info=True)
+        assert not any(said[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), said
+        with _in_float64(), torch.no_grad():
+            found = [model.double().eval()(torch.tensor(row)[None], output_hidden_states=True) for row in ids]
+        assert all(one.logits.dtype == torch.float64 for one in found)
+        return np.stack([one.logits[0].numpy() for one in found]), np.stack([one.hidden_states[-1][0].numpy() for one in found])
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -564,8 +597,8 @@ def record(names):
         config = CONFIGS[name]
         shapes = shapes_of(config)
         with tempfile.TemporaryDirectory() as folder:
-            tiny.write_folder(folder, config, draw(shapes))
-            logits, _hidden = theirs(folder, ids_of(config))
+            tiny.write_folder(folder, config, draw(shapes, gain=GAINS.get(name, 1.5)))
+            logits, _hidden = theirs(folder, ids_of(config), exact_type(name))
         assert np.isfinite(logits).all()
         content = np.ascontiguousarray(logits[:, :, COLUMNS], "<f4").tobytes()
         found[name] = {"tensors": shapes, "logits": base64.b64encode(content).decode(), **names_in_gguf(name, shapes)}
