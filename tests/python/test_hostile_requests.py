@@ -174,7 +174,7 @@ def test_answers_that_nobody_reads_are_bounded_together():
             most = max(most, server.server.counts()["held_bytes"])
             other = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
             assert other.startswith(b"HTTP/1.1 200 "), other
-        assert 4 * MIB < most < 12 * MIB, most
+        assert MIB < most < 12 * MIB, most  # without a limit more than 16 MiB
         assert until(lambda: server.server.counts()["held_bytes"] <= 8 * MIB)
         for client in clients:
             client.close()
