@@ -45,6 +45,8 @@ _GPT = {"vocab_size": 320, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos
 _GPTJ = {**_GPT, "n_positions": 256, "n_embd": 96, "n_layer": 3, "n_head": 6, "rotary_dim": 8, "n_inner": None, "activation_function": "gelu_new"}
 _MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0,
               "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}  # fmt: skip
+_NEMOTRON_H = {"rms_norm_eps": "absent", "hidden_act": "absent", "layer_norm_epsilon": 1e-5, "head_dim": 16, "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "mamba_num_heads": 6,
+               "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4, "chunk_size": 16, "num_hidden_layers": "absent", "pad_token_id": 0}  # fmt: skip
 CONFIGS = {
     "gemma": _of("gemma", **{**_GEMMA, "hidden_act": "gelu", "hidden_activation": None}, rope_theta=10000.0),
     "gemma-new-form": _of("gemma", **_GEMMA, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_key_value_heads=1),
@@ -186,6 +188,11 @@ CONFIGS = {
     "qwen3.5-moe": _of("qwen3_5_moe_text", rms_norm_eps=1e-2, head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.25, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
                        linear_value_head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, intermediate_size="absent",
                        full_attention_interval=2),
+    "nemotron-h": _of("nemotron_h", **_NEMOTRON_H, hybrid_override_pattern="M-*M-", intermediate_size=72),
+    "nemotron3": _of("nemotron_h", **_NEMOTRON_H, layers_block_type=["mamba", "moe", "attention", "moe"], n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3,
+                     moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5, n_group=4, topk_group=2, norm_topk_prob=True),
+    "nemotron3-latent": _of("nemotron_h", **_NEMOTRON_H, layers_block_type=["moe", "mamba", "attention"], n_routed_experts=5, num_experts_per_tok=2, moe_latent_size=32,
+                            moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, mlp_bias=False, time_step_min=0.5),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
                    rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
     "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),

@@ -56,7 +56,7 @@ class WithExperts(Decoder):
         rows = x.index_select(0, places.div(of_each, rounding_mode="floor"))
         if self.shares_of_inputs:
             rows = rows * shares.view([-1]).index_select(0, places).unsqueeze(-1)
-        made = self.through(rows, name, ids, ends).index_select(0, places.sort(0)[1]).view([x.shape[0], self.chosen, self.hidden])
+        made = self.through(rows, name, ids, ends).index_select(0, places.sort(0)[1]).view([x.shape[0], self.chosen, self.expert_width])
         return (made if self.shares_of_inputs else made * shares.unsqueeze(-1)).sum(1)
 
     def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
@@ -67,7 +67,12 @@ class WithExperts(Decoder):
     # -- their matrices
 
     def _shape(self, part: str) -> Sequence[int]:
-        return [self.hidden, self.expert_size] if part == self.parts[2] else [self.expert_size, self.hidden]
+        return [self.expert_width, self.expert_size] if part == self.parts[2] else [self.expert_size, self.expert_width]
+
+    @property
+    def expert_width(self) -> int:
+        """Of what an expert takes and gives."""
+        return self.hidden
 
     def as_unpacked(self, key: str) -> None:
         """Packed matrices have the type that they get where they are unpacked."""

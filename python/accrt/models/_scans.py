@@ -78,7 +78,7 @@ class WithScans(Decoder):
         """x [tokens, channels] and the inputs of the tokens before, by weights of each channel. A
         row's own inputs are at hand, those before it in the page of the token before."""
         taps, channels = self.taps, self.channels
-        by = self.float(self.weight(f"{name}.weight", [channels, taps] if self.is_gguf else [channels, 1, taps]))
+        by = self.filters(name)
         made = x * by.select(-1, taps - 1).view([channels])
         if taps > 1:
             state = self._state(layer, "inputs")
@@ -89,6 +89,10 @@ class WithScans(Decoder):
             for back in range(taps - 1):
                 inputs[back].state_scatter(state, is_last.where(page * self.number("taps", taps - 1) + back, self.step.f.full([1], -1, "i64")))
         return made + self.float(self.weight(f"{name}.bias", [channels])) if has_bias else made
+
+    def filters(self, name: str) -> Value:
+        """Weights of a convolution, [channels, 1, taps]; [channels, taps] of GGUF files."""
+        return self.float(self.weight(f"{name}.weight", [self.channels, self.taps] if self.is_gguf else [self.channels, 1, self.taps]))
 
     def _state(self, layer: int, part: str) -> Any:
         return next(state for state in self.page_states[layer] if state.name == f"kv.{layer}.{part}")
@@ -177,14 +181,14 @@ class WithMamba2(WithScans):
         if size == "auto":
             config.values[keys["head_size"]] = max(self.inner // self.mamba_heads, 1)
         self.mamba_head_size = config.integer(keys["head_size"], maximum=1 << 16)
-        self.groups, self.state_size = config.integer(keys["groups"], 1, maximum=1 << 16), config.integer(keys["state_size"], 256, maximum=1 << 12)
+        self.mamba_groups, self.state_size = config.integer(keys["groups"], 1, maximum=1 << 16), config.integer(keys["state_size"], 256, maximum=1 << 12)
         self.conv_bias, self.mamba_bias = config.flag(keys["conv_bias"], True), config.flag(keys["bias"]) or (None if self.is_gguf else False)
         self.setup_step_limits()
-        if self.mamba_heads * self.mamba_head_size != self.inner or self.mamba_heads % self.groups or self.inner % self.groups:
-            config.refuse(f"config: {self.mamba_heads} heads of {self.mamba_head_size} in {self.groups} groups ({keys['heads']}, {keys['head_size']}, {keys['groups']}) "
+        if self.mamba_heads * self.mamba_head_size != self.inner or self.mamba_heads % self.mamba_groups or self.inner % self.mamba_groups:
+            config.refuse(f"config: {self.mamba_heads} heads of {self.mamba_head_size} in {self.mamba_groups} groups ({keys['heads']}, {keys['head_size']}, {keys['groups']}) "
                           f"are not the {self.inner} channels of its mixers")  # fmt: skip
-            self.mamba_heads, self.mamba_head_size, self.groups = 1, self.inner, 1
-        channels = self.inner + 2 * self.groups * self.state_size
+            self.mamba_heads, self.mamba_head_size, self.mamba_groups = 1, self.inner, 1
+        channels = self.inner + 2 * self.mamba_groups * self.state_size
         self.setup_scans(self.mamba_heads, self.mamba_head_size, self.state_size, channels, config.integer(keys["taps"], 4, maximum=64))
 
     def setup_step_limits(self) -> None:
@@ -201,12 +205,12 @@ class WithMamba2(WithScans):
         return x
 
     def mamba(self, x: Value, name: str, layer: int) -> Value:
-        tokens, heads, own = x.shape[0], self.mamba_heads, self.groups * self.state_size
+        tokens, heads, own = x.shape[0], self.mamba_heads, self.mamba_groups * self.state_size
         made = self.taken(self.linear(x, f"{name}.in_proj", self.inner + self.channels + heads, self.mamba_bias))
         gate, mixed, steps = made.split([self.inner, self.channels, heads], -1)
         mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.has(f"{name}.conv1d.bias") if self.is_gguf else self.conv_bias))
         mixed, key, query = mixed.split([self.inner, own, own], -1)
-        query, key = (one.view([tokens, self.groups, self.state_size]) for one in (query, key))
+        query, key = (one.view([tokens, self.mamba_groups, self.state_size]) for one in (query, key))
         steps = self.steps(steps, name, heads)
         low, high = self.step_limits
         if low > 0 or high < math.inf:
@@ -225,5 +229,5 @@ class WithMamba2(WithScans):
         if not (self.has(f"{name}.weight") if self.is_gguf else self.mamba_normed):
             return x * gate.silu()
         if self.norm_first and not self.is_gguf:
-            return self.norm_of_groups(x, self.groups, name) * gate.silu()
-        return self.norm_of_groups(x * gate.silu(), self.groups, name)
+            return self.norm_of_groups(x, self.mamba_groups, name) * gate.silu()
+        return self.norm_of_groups(x * gate.silu(), self.mamba_groups, name)

@@ -63,7 +63,7 @@ class FalconH1(WithMamba2):
     def taken(self, x: Value) -> Value:
         if self.is_gguf:
             return x
-        own = self.groups * self.state_size
+        own = self.mamba_groups * self.state_size
         sizes = (self.inner, self.inner, own, own, self.mamba_heads)
         by = np.concatenate([np.full(size, number, np.float32) for size, number in zip(sizes, self.of_parts)])
         return x * self.step.f.constant(self.constant("of_parts", by))
