@@ -193,6 +193,10 @@ CONFIGS = {
                      moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, routed_scaling_factor=2.5, n_group=4, topk_group=2, norm_topk_prob=True),
     "nemotron3-latent": _of("nemotron_h", **_NEMOTRON_H, layers_block_type=["moe", "mamba", "attention"], n_routed_experts=5, num_experts_per_tok=2, moe_latent_size=32,
                             moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, mlp_bias=False, time_step_min=0.5),
+    "olmo-hybrid": _of("olmo_hybrid", num_hidden_layers=4, pad_token_id=0, linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=16,
+                       linear_value_head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": None}),
+    "olmo-hybrid-turned": _of("olmo_hybrid", pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, linear_allow_neg_eigval=False,
+                              linear_key_head_dim=8, linear_value_head_dim=8, layer_types=["linear_attention", "full_attention", "full_attention"]),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
                    rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
     "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
@@ -301,7 +305,7 @@ def text_of(config):
 #: state, which is almost nothing where a query stands across all keys. With
 #: weights as large as the others' they make 1e-3 of f32's rounding, and transformers' f32 is
 #: further from its float64 than ours is. They are compared with float64.
-GAINS = {"qwen3-next": 1.0, "qwen3.5": 1.0, "qwen3.5-moe": 1.0}
+GAINS = {"qwen3-next": 1.0, "qwen3.5": 1.0, "qwen3.5-moe": 1.0, "olmo-hybrid": 1.0, "olmo-hybrid-turned": 1.0}
 
 
 def exact_type(name):

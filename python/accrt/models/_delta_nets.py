@@ -22,6 +22,9 @@ class WithDeltaNets(WithScans):
                   "post_attention_norm": "post_attention_layernorm"}  # fmt: skip
     gguf_keys = {**keys_in_files("linear_conv_kernel_dim", "linear_num_value_heads", "linear_num_key_heads", "linear_key_head_dim"),
                  "full_attention_interval": "full_attention_interval", "attention.recurrent_layers": "recurrent_layers"}  # fmt: skip
+    #: A net's norm and its last product; the epsilon of the norm, where the model's is not taken.
+    net_norm, net_product, net_eps = "norm", "out_proj", 0.0
+    of_beta = 1.0
 
     def setup_delta_nets(self) -> None:
         config = self.config
@@ -113,6 +116,7 @@ class WithDeltaNets(WithScans):
         q, k = (self.of_values(self.of_length_1(one.view([tokens, self.net_keys, self.net_key]))) for one in (q, k))
         decay = self.decay(self.steps(steps, name, heads), name, heads)
         scale = self.step.f.constant(self.constant("of_queries", np.array([self.net_key**-0.5], np.float32)))
-        made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay, layer, beta.sigmoid())
-        made = self.rms_norm(made, f"{name}.norm") * gate.silu()
-        return self.linear(made.view([tokens, heads * self.net_value]), f"{name}.out_proj", self.hidden, False)
+        made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay, layer, beta.sigmoid() * self.of_beta if self.of_beta != 1 else beta.sigmoid())
+        weight = self.float(self.weight(f"{name}.{self.net_norm}.weight", [self.net_value]))
+        made = made.rms_norm(weight, self.net_eps or self.eps) * gate.silu()
+        return self.linear(made.view([tokens, heads * self.net_value]), f"{name}.{self.net_product}", self.hidden, False)
