@@ -47,6 +47,8 @@ _MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 
               "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}  # fmt: skip
 _NEMOTRON_H = {"rms_norm_eps": "absent", "hidden_act": "absent", "layer_norm_epsilon": 1e-5, "head_dim": 16, "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "mamba_num_heads": 6,
                "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4, "chunk_size": 16, "num_hidden_layers": "absent", "pad_token_id": 0}  # fmt: skip
+_MAMBA1 = {"vocab_size": 320, "hidden_size": 48, "num_hidden_layers": 3, "state_size": 16, "conv_kernel": 4, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1,
+           "tie_word_embeddings": True}  # fmt: skip
 CONFIGS = {
     "gemma": _of("gemma", **{**_GEMMA, "hidden_act": "gelu", "hidden_activation": None}, rope_theta=10000.0),
     "gemma-new-form": _of("gemma", **_GEMMA, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_key_value_heads=1),
@@ -197,6 +199,13 @@ CONFIGS = {
                        linear_value_head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": None}),
     "olmo-hybrid-turned": _of("olmo_hybrid", pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, linear_allow_neg_eigval=False,
                               linear_key_head_dim=8, linear_value_head_dim=8, layer_types=["linear_attention", "full_attention", "full_attention"]),
+    "mamba": {**_MAMBA1, "model_type": "mamba", "layer_norm_epsilon": 1e-5},
+    "mamba-biases": {**_MAMBA1, "model_type": "mamba", "use_bias": True, "use_conv_bias": False, "time_step_rank": 5, "expand": 3, "conv_kernel": 3, "tie_word_embeddings": False},
+    "falcon-mamba": {**_MAMBA1, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-5, "tie_word_embeddings": False},
+    "jamba": _of("jamba", num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, expert_layer_period=2, expert_layer_offset=1, attn_layer_period=3, attn_layer_offset=1,
+                 mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=6),
+    "jamba-dense": _of("jamba", num_experts=1, num_experts_per_tok=1, attn_layer_period=2, attn_layer_offset=1, mamba_d_state=12, mamba_proj_bias=True, mamba_conv_bias=False,
+                       tie_word_embeddings=True),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
                    rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
     "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),

@@ -1,4 +1,4 @@
-"""Layers whose sequences have a state that every token changes: Mamba 2 and gated delta nets.
+"""Layers whose sequences have a state that every token changes: Mamba 1 and 2, gated delta nets.
 
 A page has the state behind its last token, and a convolution's last inputs, beside keys and values
 (docs/decisions/states-of-scans.md)."""
@@ -231,3 +231,38 @@ class WithMamba2(WithScans):
         if self.norm_first and not self.is_gguf:
             return self.norm_of_groups(x, self.mamba_groups, name) * gate.silu()
         return self.norm_of_groups(x * gate.silu(), self.mamba_groups, name)
+
+
+class WithMamba1(WithScans):
+    """Mixers of Mamba 1: each channel is a head with one value, and has a decay of its own for each
+    element of its state. `setup_mamba1` reads the configuration."""
+
+    #: What keys of the configuration are called.
+    mamba1_keys = {"state_size": "state_size", "taps": "conv_kernel", "expand": "expand", "rank": "time_step_rank", "conv_bias": "use_conv_bias", "bias": "use_bias"}
+
+    def setup_mamba1(self) -> None:
+        config, keys = self.config, self.mamba1_keys
+        self.inner = max(int(config.number(keys["expand"], 2) * self.hidden), 1)
+        self.state_size = config.integer(keys["state_size"], 16, maximum=1 << 12)
+        if config.get(keys["rank"], "auto") == "auto":
+            config.values[keys["rank"]] = -(-self.hidden // 16)
+        self.rank = config.integer(keys["rank"])
+        self.conv_bias, self.mamba_bias = config.flag(keys["conv_bias"], True), config.flag(keys["bias"])
+        self.setup_scans(self.inner, 1, self.state_size, self.inner, config.integer(keys["taps"], 4, maximum=64))
+
+    def normed_part(self, x: Value, name: str) -> Value:
+        """What makes steps, keys or queries, as it is used. `name`: dt, b or c."""
+        return x
+
+    def mamba1(self, x: Value, name: str, layer: int) -> Value:
+        tokens, inner, size = x.shape[0], self.inner, self.state_size
+        mixed, gate = self.linear(x, f"{name}.in_proj", 2 * inner, self.mamba_bias).split([inner, inner], -1)
+        mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.conv_bias))
+        parts = self.linear(mixed, f"{name}.x_proj", self.rank + 2 * size, False).split([self.rank, size, size], -1)
+        steps, key, query = (self.normed_part(part, f"{name}.{letter}_layernorm") for part, letter in zip(parts, ("dt", "b", "c")))
+        steps = self.linear(steps, f"{name}.dt_proj", inner, True).softplus().unsqueeze(-1)
+        decay = (steps * (self.float(self.weight(f"{name}.A_log", [inner, size])).exp() * -1.0)).exp()
+        query, key = (one.view([tokens, 1, size]) for one in (query, key))
+        made = self.scan(query, key, mixed.unsqueeze(-1) * steps, decay, layer).view([tokens, inner])
+        made = (made + mixed * self.float(self.weight(f"{name}.D", [inner]))) * gate.silu()
+        return self.linear(made, f"{name}.out_proj", self.hidden, self.mamba_bias)
