@@ -47,6 +47,9 @@ _MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 
               "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}  # fmt: skip
 _NEMOTRON_H = {"rms_norm_eps": "absent", "hidden_act": "absent", "layer_norm_epsilon": 1e-5, "head_dim": 16, "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "mamba_num_heads": 6,
                "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4, "chunk_size": 16, "num_hidden_layers": "absent", "pad_token_id": 0}  # fmt: skip
+_ZAMBA = {**_of("zamba2", hidden_act="absent", tie_word_embeddings=True, num_hidden_layers=5, num_key_value_heads=6, pad_token_id=0,
+                layers_block_type=["mamba", "hybrid", "hybrid", "mamba", "hybrid"]),
+          "mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_ngroups": 1, "n_mamba_heads": 6, "chunk_size": 16}  # fmt: skip
 _MAMBA1 = {"vocab_size": 320, "hidden_size": 48, "num_hidden_layers": 3, "state_size": 16, "conv_kernel": 4, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1,
            "tie_word_embeddings": True}  # fmt: skip
 CONFIGS = {
@@ -199,6 +202,8 @@ CONFIGS = {
                        linear_value_head_dim=8, rope_parameters={"rope_type": "default", "rope_theta": None}),
     "olmo-hybrid-turned": _of("olmo_hybrid", pad_token_id=0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, linear_allow_neg_eigval=False,
                               linear_key_head_dim=8, linear_value_head_dim=8, layer_types=["linear_attention", "full_attention", "full_attention"]),
+    "zamba2": {**_ZAMBA, "num_mem_blocks": 2, "use_mem_rope": True, "use_shared_attention_adapter": True, "adapter_rank": 12, "rope_theta": 10000.0, "mamba_ngroups": 2},
+    "zamba2-plain": {**_ZAMBA, "num_mem_blocks": 1, "use_mem_rope": False, "use_shared_attention_adapter": False, "adapter_rank": 8, "add_bias_linear": True, "time_step_min": 0.5},
     "mamba": {**_MAMBA1, "model_type": "mamba", "layer_norm_epsilon": 1e-5},
     "mamba-biases": {**_MAMBA1, "model_type": "mamba", "use_bias": True, "use_conv_bias": False, "time_step_rank": 5, "expand": 3, "conv_kernel": 3, "tie_word_embeddings": False},
     "falcon-mamba": {**_MAMBA1, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-5, "tie_word_embeddings": False},
@@ -311,10 +316,11 @@ def text_of(config):
 
 
 #: Smaller weights, for models that make much of a rounding: a net's norm divides what it reads of a
-#: state, which is almost nothing where a query stands across all keys. With
-#: weights as large as the others' they make 1e-3 of f32's rounding, and transformers' f32 is
-#: further from its float64 than ours is. They are compared with float64.
-GAINS = {"qwen3-next": 1.0, "qwen3.5": 1.0, "qwen3.5-moe": 1.0, "olmo-hybrid": 1.0, "olmo-hybrid-turned": 1.0}
+#: state, which is almost nothing where a query stands across all keys; what shared layers give goes
+#: through a norm without anything beside it. With weights as large as the others' they make 1e-3 to
+#: 5e-2 of f32's rounding, and transformers' f32 is further from its float64 than ours is. They are
+#: compared with float64.
+GAINS = {"qwen3-next": 1.0, "qwen3.5": 1.0, "qwen3.5-moe": 1.0, "olmo-hybrid": 1.0, "olmo-hybrid-turned": 1.0, "zamba2": 0.6, "zamba2-plain": 0.6}
 
 
 def exact_type(name):

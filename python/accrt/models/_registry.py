@@ -19,7 +19,7 @@ _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
-    **dict.fromkeys(("zamba2", "zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear", "bailing_hybrid", "minimax"), _SCANS),
+    **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear", "bailing_hybrid", "minimax"), _SCANS),
     "lfm2_vl": "its part for text is not read apart; LFM2 is served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
