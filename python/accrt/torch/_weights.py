@@ -148,8 +148,9 @@ class Weights:
             raise ValueError(f"{where}: {len(tensors)} weights were given, and it has {len(self.known)}")
         for constant, tensor in zip(self.known, tensors):
             if tensor.dtype != _shapes.DTYPES[constant.dtype] or tuple(tensor.shape) != constant.shape:
+                more = "" if tensor.dtype == _shapes.DTYPES[constant.dtype] else ": the bundle has the types that the model had when it was made"
                 raise TypeError(f"{where}: weight {constant.name} is {tensor.dtype} {list(tensor.shape)}, and {constant.dtype}{list(constant.shape)} "
-                                "is needed" + ("" if tensor.dtype == _shapes.DTYPES[constant.dtype] else ": the bundle has the types that the model had when it was made"))
+                                f"is needed{more}")
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor], call: Callable[[], None], gpu: Optional[int] = None) -> None:
         """Calls `call` when the program has these weights. gpu: whose stream may still write
