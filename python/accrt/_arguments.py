@@ -22,7 +22,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         wrong = self._unknown()
         if wrong and message.startswith("the following arguments are required"):
-            message = f"unrecognized arguments: {wrong}"  # the argument may be there, behind a wrong name
+            # the argument may be there, behind a wrong name
+            message = f"unrecognized arguments: {wrong}"
         near = close(wrong, self._option_string_actions) if wrong and message.startswith("unrecognized arguments") else []
         self.exit(2, f"{self.prog}: {message}" + (f"; is it {near[0]}?" if near else "; --help lists all options") + "\n")
 

@@ -106,7 +106,8 @@ MISTAKES = [
     (["two.py", "--quantize", "q4_k"], 2, "--quantize q4_k: expected PATTERN=LAYOUT, as 'layers.*=q4_k'"),
     (["two.py", "--quantize", "layers.*=q4_z"], 1, "q4_z"),
     (["two.py", "--target", "host", "-o", "no/folder.accx"], 1, "no/folder.accx: no such file: there is no folder"),
-    (["fails.py", "-o", "no/folder.accx"], 1, "accrt.compiler: no/folder.accx: no such file: there is no folder"),  # before the model is read
+    # before the model is read
+    (["fails.py", "-o", "no/folder.accx"], 1, "accrt.compiler: no/folder.accx: no such file: there is no folder"),
     (["fails.py", "-o", "folder"], 1, "accrt.compiler: folder: it is a folder: name the file to write"),
     (["two.py", "--quantise", "x=q4_k"], 2, "python -m accrt.compiler: unrecognized arguments: --quantise x=q4_k; is it --quantize?"),
 ]  # fmt: skip

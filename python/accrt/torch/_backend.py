@@ -33,7 +33,8 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     return _Graph(graph)
 
 
-_Casts = Sequence[Tuple[str, Optional[torch.dtype]]]  # torch.autocast: on which kinds of devices, to which type
+#: torch.autocast: on which kinds of devices, to which type.
+_Casts = Sequence[Tuple[str, Optional[torch.dtype]]]
 
 
 def _casts() -> _Casts:
