@@ -98,8 +98,9 @@ typedef struct accrt_stream_options {
   /** 0: a submission of commands, and a segment of a call, is one piece. N: it is divided into
    * pieces of at most N commands, which run one after the other, so that a cancel ends it between
    * two pieces. This needs `ahead`. The first submission of a list makes its pieces, which then
-   * take as much memory as the list. No work of another thread comes between the pieces of a list.
-   * Since: 0.4 */
+   * take as much memory as the list. Work that another thread enqueues at the same time may come
+   * between two pieces. If pieces were enqueued and another one cannot be, the stream fails and the
+   * submission returns why. Since: 0.4 */
   uint64_t commands_per_piece;
 } accrt_stream_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, commands_per_piece, 40);

@@ -25,7 +25,6 @@
   X(TRUST, "what an instance trusts")                                                              \
   X(CRYPTO, "an instance's libcrypto")                                                             \
   X(EVENT, "an event")                                                                             \
-  X(STREAM_DIVIDE, "the order of a stream whose lists are divided")                                \
   X(STREAM, "a stream")                                                                            \
   X(OBSERVER, "a device's observer")                                                               \
   X(POINT, "points of a semaphore")                                                                \

@@ -137,13 +137,13 @@ static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns)
   return is_late ? fail_timeout(call, timeout_ns) : status;
 }
 
-/* Enqueues a run with the copies around it. `*out_enqueued`: the run is under way, whatever has
- * become of the copies behind it. */
 ACCRT_RARE static accrt_status_t divide(const accrt_call_t* call, accrt_stream_work_t* work) {
   const accrt_driver_list_info_t info = accrt_plan_list_info(call->plan);
   return accrt_pieces_add(call->session->stream, &info, &call->plan->divided, work);
 }
 
+/* Enqueues a run with the copies around it. `*out_enqueued`: the run is under way, whatever has
+ * become of the copies behind it. */
 static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, bool* out_enqueued) {
   accrt_session_t* session = call->session;
   const bool is_traced = accrt_stream_traces(session->stream);
@@ -158,6 +158,7 @@ static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, boo
     run->plan = call->plan;
   }
   accrt_status_t status = ACCRT_OK;
+  const uint64_t before = session->last_submission;
   if (call->staged_count != 0)
     status = accrt_call_copy_in(call);
   if (status == ACCRT_OK)
@@ -174,6 +175,10 @@ static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, boo
     if (!is_traced)
       session->last_submission = call->last_submission;
     return status;
+  }
+  if (session->last_submission != before) { /* pieces of it */
+    call->maybe_in_flight = true;
+    call->last_submission = session->last_submission;
   }
   if (run != NULL) {
     run->plan = NULL;
@@ -204,8 +209,8 @@ static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* wor
   return status == ACCRT_OK ? ACCRT_OK : accrt_error_restore(&copied);
 }
 
-static void trace_inline(const accrt_call_t* call, uint64_t begin_ns, uint64_t submission,
-                         accrt_status_t status) {
+ACCRT_RARE static void trace_inline(const accrt_call_t* call, uint64_t begin_ns,
+                                    uint64_t submission, accrt_status_t status) {
   accrt_trace_event_t event;
   memset(&event, 0, sizeof event);
   event.kind = ACCRT_TRACE_CALL;

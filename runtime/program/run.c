@@ -7,7 +7,7 @@
 
 /* ---- Records ---- */
 
-void accrt_session_collect_runs(accrt_session_t* session) {
+ACCRT_RARE void accrt_session_collect_runs(accrt_session_t* session) {
   /* Acquire pairs with the release of the push in `complete`. */
   accrt_run_t* run = atomic_exchange_explicit(&session->finished_runs, NULL, memory_order_acquire);
   while (run != NULL) {
@@ -19,7 +19,7 @@ void accrt_session_collect_runs(accrt_session_t* session) {
   }
 }
 
-accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** out_run) {
+ACCRT_RARE accrt_status_t accrt_session_take_run(accrt_session_t* session, accrt_run_t** out_run) {
   accrt_session_collect_runs(session);
   accrt_run_t* run = session->free_runs;
   if (run == NULL) {
@@ -43,7 +43,7 @@ void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run) {
 
 /* ---- Completion, on any thread ---- */
 
-static void trace_run(const accrt_run_t* run, accrt_status_t status) {
+ACCRT_RARE static void trace_run(const accrt_run_t* run, accrt_status_t status) {
   accrt_instance_t* instance = run->session->program->instance;
   if (!accrt_instance_tracing(instance))
     return;
@@ -58,8 +58,8 @@ static void trace_run(const accrt_run_t* run, accrt_status_t status) {
   accrt_instance_trace(instance, &event);
 }
 
-static void complete(void* user, accrt_status_t status, const accrt_error_t* error,
-                     uint64_t time_ns) {
+ACCRT_RARE static void complete(void* user, accrt_status_t status, const accrt_error_t* error,
+                                uint64_t time_ns) {
   (void)time_ns;
   accrt_run_t* run = user;
   accrt_session_t* session = run->session;
@@ -87,27 +87,7 @@ static void complete(void* user, accrt_status_t status, const accrt_error_t* err
   atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_release);
 }
 
-accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_t* run,
-                                            accrt_stream_work_t* work) {
-  run->name = work->name;
-  run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
-  atomic_store_explicit(&run->done, 0, memory_order_relaxed);
-  work->completion.done = complete;
-  work->completion.user = run;
-  /* Relaxed: the stream publishes the work, and with it this count, to the thread that completes
-   * it. */
-  atomic_fetch_add_explicit(&session->in_flight, 1, memory_order_relaxed);
-  uint64_t submission = 0;
-  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
-  if (status == ACCRT_OK) {
-    session->last_submission = submission;
-  } else {
-    atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_relaxed);
-  }
-  return status;
-}
-
-/* ---- Without a completion ---- */
+/* ---- What work uses ---- */
 
 static void ref_plan(void* object) {
   accrt_plan_t* plan = object;
@@ -124,15 +104,59 @@ static void drop_plan(void* object) {
 
 static const accrt_retained_class_t retained_plan = {ref_plan, drop_plan};
 
-accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
-                                     accrt_stream_work_t* work) {
+static void retain_plan(accrt_stream_work_t* work, accrt_plan_t* plan) {
   work->retained_class = &retained_plan;
   work->retained = plan;
+}
+
+/* Pieces of a call were enqueued, and the others were not: states may be changed in part. It is
+ * this thread's record that says why. */
+ACCRT_RARE static void fail_divided(accrt_session_t* session, const accrt_stream_work_t* work,
+                                    uint64_t submission) {
+  if (work->piece_count == 0 || submission == 0)
+    return;
+  session->last_submission = submission;
+  (void)accrt_session_fail(session, accrt_error_current());
+}
+
+ACCRT_RARE accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_t* run,
+                                                       accrt_stream_work_t* work) {
+  run->name = work->name;
+  run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
+  atomic_store_explicit(&run->done, 0, memory_order_relaxed);
+  work->completion.done = complete;
+  work->completion.user = run;
+  /* Relaxed: the stream publishes the work, and with it this count, to the thread that completes
+   * it. */
+  atomic_fetch_add_explicit(&session->in_flight, 1, memory_order_relaxed);
+  if (work->piece_count != 0)
+    retain_plan(work, run->plan);
   uint64_t submission = 0;
-  ACCRT_TRY(accrt_stream_execute(session->stream, work, &submission));
+  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
+  if (status == ACCRT_OK) {
+    session->last_submission = submission;
+  } else {
+    atomic_fetch_sub_explicit(&session->in_flight, 1, memory_order_relaxed);
+    fail_divided(session, work, submission);
+  }
+  return status;
+}
+
+/* ---- Without a completion ---- */
+
+accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
+                                     accrt_stream_work_t* work) {
+  uint64_t submission = 0, first = 0;
+  retain_plan(work, plan);
+  work->out_first = &first;
+  const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
+  if (status != ACCRT_OK) {
+    fail_divided(session, work, submission);
+    return status;
+  }
   session->last_submission = submission;
   if (session->first_unknown == 0)
-    session->first_unknown = submission;
+    session->first_unknown = first != 0 ? first : submission;
   return ACCRT_OK;
 }
 
@@ -159,7 +183,7 @@ void accrt_session_drain(accrt_session_t* session) {
 
 /* ---- Weights ---- */
 
-void accrt_session_take_weights(accrt_session_t* session) {
+ACCRT_RARE void accrt_session_take_weights(accrt_session_t* session) {
   accrt_weight_set_t* old = session->weights;
   session->weights = accrt_program_weights(session->program, &session->weights_generation);
   ++session->version;

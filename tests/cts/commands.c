@@ -117,33 +117,85 @@ enum { SHARERS = 3, SHARED_LISTS = 200, SHARED_COMMANDS = 7 };
 typedef struct sharer {
   accrt_stream_t* stream;
   accrt_commands_t* commands;
-  accrt_binding_t binding;
+  accrt_buffer_t* log;
 } sharer_t;
 
 static void* submit_often(void* user) {
   const sharer_t* own = user;
+  const accrt_binding_t binding = bind(own->log);
   for (int i = 0; i < SHARED_LISTS; ++i)
-    assert_int_equal(submit(own->stream, own->commands, &own->binding, 1), ACCRT_OK);
+    assert_int_equal(submit(own->stream, own->commands, &binding, 1), ACCRT_OK);
   return NULL;
 }
 
-/* Nothing of another thread comes between the pieces of a list. */
-static void test_lists_in_pieces_stay_together(void** state) {
+/* Threads divide one list on one stream, at first at the same time: each thread's work stays in
+ * order. */
+static void test_threads_divide_a_list(void** state) {
   cts_t* cts = *state;
   pthread_t threads[SHARERS];
+  sharer_t own[SHARERS];
   accrt_stream_t* stream = dividing_stream(cts, 2, 2);
   accrt_commands_t* commands = append_list(cts, SHARED_COMMANDS);
-  accrt_buffer_t* log = zeroed(cts, 4 * (SHARERS * SHARED_LISTS * SHARED_COMMANDS + 1));
-  sharer_t own = {stream, commands, bind(log)};
   for (int i = 0; i < SHARERS; ++i)
-    assert_int_equal(pthread_create(&threads[i], NULL, submit_often, &own), 0);
+    own[i] = (sharer_t){stream, commands, zeroed(cts, 4 * (SHARED_LISTS * SHARED_COMMANDS + 1))};
+  for (int i = 0; i < SHARERS; ++i)
+    assert_int_equal(pthread_create(&threads[i], NULL, submit_often, &own[i]), 0);
   for (int i = 0; i < SHARERS; ++i)
     assert_int_equal(pthread_join(threads[i], NULL), 0);
   cts_sync(stream);
-  check_log(cts, log, SHARED_COMMANDS, SHARERS * SHARED_LISTS);
-  accrt_buffer_release(log);
+  for (int i = 0; i < SHARERS; ++i) {
+    check_log(cts, own[i].log, SHARED_COMMANDS, SHARED_LISTS);
+    accrt_buffer_release(own[i].log);
+  }
   accrt_commands_release(commands);
   accrt_stream_release(stream);
+}
+
+typedef struct canceller {
+  accrt_stream_t* stream;
+  atomic_bool is_over;
+} canceller_t;
+
+static void* cancel_often(void* user) {
+  canceller_t* own = user;
+  while (!atomic_load(&own->is_over)) {
+    OK(accrt_stream_cancel(own->stream));
+    OK(accrt_stream_reset(own->stream));
+  }
+  return NULL;
+}
+
+/* A list of which a cancel drops pieces while others are enqueued: what ran are its first commands,
+ * or the submission says that it failed. */
+static void test_lists_are_cancelled_while_they_are_enqueued(void** state) {
+  cts_t* cts = *state;
+  enum { COMMANDS = 60, ROUNDS = 40 };
+  pthread_t thread;
+  uint32_t words[COMMANDS + 1];
+  canceller_t own = {.stream = dividing_stream(cts, 2, 1)};
+  accrt_commands_t* commands = append_list(cts, COMMANDS);
+  accrt_buffer_t* log = zeroed(cts, sizeof words);
+  const accrt_binding_t binding = bind(log);
+  for (int round = 0; round < ROUNDS; ++round) {
+    const accrt_place_t at = cts_at(log, 0);
+    OK(accrt_stream_fill(cts->stream, &at, sizeof words, 0, 1));
+    cts_sync(cts->stream);
+    atomic_store(&own.is_over, false);
+    assert_int_equal(pthread_create(&thread, NULL, cancel_often, &own), 0);
+    const accrt_status_t status = submit(own.stream, commands, &binding, 1);
+    atomic_store(&own.is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    OK(accrt_stream_reset(own.stream));
+    cts_sync(own.stream);
+    cts_download(cts, log, 0, words, sizeof words);
+    bool in_order = true;
+    for (uint32_t i = 0; i < words[0]; ++i)
+      in_order = in_order && words[1 + i] == i;
+    assert_true(status == ACCRT_ERROR_POISONED || (status == ACCRT_OK && in_order));
+  }
+  accrt_buffer_release(log);
+  accrt_commands_release(commands);
+  accrt_stream_release(own.stream);
 }
 
 /* Pieces need `ahead`: without it, the device would get all of them at once. */
@@ -697,7 +749,8 @@ const cts_test_t cts_command_tests[] = {
     CTS_P(test_chain, CTS_NEEDS_KERNELS),
     CTS_P(test_run_behind_other_work, CTS_NEEDS_KERNELS),
     CTS_P(test_lists_in_pieces, CTS_NEEDS_KERNELS),
-    CTS_P(test_lists_in_pieces_stay_together, CTS_NEEDS_KERNELS),
+    CTS_P(test_threads_divide_a_list, CTS_NEEDS_KERNELS),
+    CTS_P(test_lists_are_cancelled_while_they_are_enqueued, CTS_NEEDS_KERNELS),
     CTS_N(test_pieces_need_ahead, 0),
     CTS_P(test_empty_list, 0),
     CTS_P(test_random_graphs, CTS_NEEDS_KERNELS),

@@ -186,7 +186,7 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
     ACCRT_TRY(accrt_pieces_add(stream, &info, &commands->divided, &work));
   }
   const accrt_status_t status = accrt_stream_enqueue_work(stream, NULL, &work, out_number);
-  if (status == ACCRT_OK)
+  if (status == ACCRT_OK || (work.piece_count != 0 && *out_number != 0))
     note_uses(stream, commands, bindings, *out_number);
   return status;
 }

@@ -273,7 +273,6 @@ struct accrt_stream {
   uint64_t ahead;
   atomic_uint_least64_t ahead_count; /* of submissions whose end raises the semaphore */
   uint32_t commands_per_piece;       /* 0: lists are not divided */
-  accrt_mutex_t divide_lock;         /* held by who enqueues work, if lists are divided */
   atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
   uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */

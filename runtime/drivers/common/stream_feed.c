@@ -729,52 +729,66 @@ ACCRT_RARE static accrt_status_t enqueue_held(accrt_stream_t* stream,
   return ACCRT_OK;
 }
 
-/* A piece could not be enqueued, and pieces before it were: the stream fails, and none of it runs
- * any more when this returns. So the caller may treat the work as refused. */
-ACCRT_RARE static accrt_status_t end_divided(accrt_stream_t* stream) {
-  const accrt_error_t error = *accrt_error_current();
+/* Pieces of a list were enqueued, and another one could not be: the stream fails from the first. */
+ACCRT_RARE static accrt_status_t fail_divided(accrt_stream_t* stream, uint64_t first) {
+  accrt_error_t error = *accrt_error_current();
+  error.submission = first;
   accrt_context_enter();
   accrt_stream_fail_now(stream, &error);
   accrt_context_leave();
-  (void)accrt_inner_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
   return accrt_error_restore(&error);
 }
 
+/* The stream has failed since the first piece was enqueued. Without a listener, the list is one
+ * that fails after it was submitted, unless the stream was reset meanwhile. */
+ACCRT_RARE static accrt_status_t end_divided(accrt_stream_t* stream, bool has_listener) {
+  const accrt_status_t status = accrt_stream_check(stream);
+  if (status == ACCRT_OK) {
+    return ACCRT_FAIL(POISONED, "stream %" PRIu64 " was reset while a list was enqueued in pieces",
+                      stream->id);
+  }
+  return has_listener ? status : ACCRT_OK;
+}
+
+/* If this fails, `*out_number` is the last piece that was enqueued, which may still run; 0: none
+ * was. */
 ACCRT_RARE static accrt_status_t
 enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t* out_number) {
+  const uint32_t failures = accrt_stream_failures(stream);
   accrt_stream_work_t piece = *work;
+  uint64_t first = 0, number = 0;
+  accrt_status_t status = ACCRT_OK;
+  bool is_failed = false;
   piece.completion = (accrt_driver_completion_t){NULL, NULL};
-  for (uint32_t i = 0; i < work->piece_count; ++i) {
+  *out_number = 0;
+  for (uint32_t i = 0; i < work->piece_count && !is_failed; ++i) {
     piece.list = work->pieces[i];
     if (i + 1 == work->piece_count)
       piece.completion = work->completion;
-    const accrt_status_t status = enqueue_held(stream, NULL, &piece, out_number);
-    if (status != ACCRT_OK)
-      return i == 0 ? status : end_divided(stream);
+    status = enqueue_held(stream, NULL, &piece, &number);
+    if (status != ACCRT_OK && i == 0)
+      return status;
+    if (status != ACCRT_OK && status != ACCRT_ERROR_POISONED)
+      return fail_divided(stream, first);
+    if (status == ACCRT_OK)
+      *out_number = number;
+    first = i == 0 ? number : first;
+    /* A listener of the last piece hears what becomes of it. */
+    is_failed = status != ACCRT_OK ||
+                (accrt_stream_failures(stream) != failures && piece.completion.done == NULL);
   }
-  return ACCRT_OK;
-}
-
-/* Where lists are divided, no work of another thread comes between the pieces of one. */
-ACCRT_RARE static accrt_status_t enqueue_whole(accrt_stream_t* stream,
-                                               const accrt_driver_command_t* command,
-                                               const accrt_stream_work_t* work,
-                                               uint64_t* out_number) {
-  if (stream->commands_per_piece == 0)
-    return enqueue_held(stream, command, work, out_number);
-  accrt_mutex_lock(&stream->divide_lock);
-  const accrt_status_t status = work != NULL && work->piece_count != 0
-                                    ? enqueue_pieces(stream, work, out_number)
-                                    : enqueue_held(stream, command, work, out_number);
-  accrt_mutex_unlock(&stream->divide_lock);
-  return status;
+  if (work->out_first != NULL)
+    *work->out_first = first;
+  return is_failed ? end_divided(stream, work->completion.done != NULL) : ACCRT_OK;
 }
 
 accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
                                          const accrt_driver_command_t* command,
                                          const accrt_stream_work_t* work, uint64_t* out_number) {
-  return stream->ahead_semaphore != NULL ? enqueue_whole(stream, command, work, out_number)
-                                         : enqueue_now(stream, command, work, out_number);
+  if (stream->ahead_semaphore == NULL)
+    return enqueue_now(stream, command, work, out_number);
+  return work->piece_count != 0 ? enqueue_pieces(stream, work, out_number)
+                                : enqueue_held(stream, command, work, out_number);
 }
 
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,

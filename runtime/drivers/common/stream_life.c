@@ -244,7 +244,6 @@ static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void*
 static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const char* label) {
   accrt_object_init(&stream->object);
   accrt_mutex_init(&stream->lock, ACCRT_LOCK_STREAM);
-  accrt_mutex_init(&stream->divide_lock, ACCRT_LOCK_STREAM_DIVIDE);
   accrt_timeline_init(&stream->timeline, 0);
   stream->device = device;
   stream->instance = device->instance;

@@ -61,7 +61,7 @@ static int cuda_priority(const cuda_device_t* device, int32_t priority) {
   return priority > device->priority_greatest ? -device->priority_greatest : -(int)priority;
 }
 
-static accrt_status_t make(cuda_device_t* device, cuda_queue_t** out_queue) {
+ACCRT_RARE static accrt_status_t make(cuda_device_t* device, cuda_queue_t** out_queue) {
   void* memory;
   ACCRT_TRY(accrt_alloc_aligned(device->allocator, sizeof(cuda_queue_t), _Alignof(cuda_queue_t),
                                 &memory));
@@ -165,7 +165,7 @@ void* accrt_cuda_queue_native(accrt_driver_queue_t* queue) {
   return ((cuda_queue_t*)queue)->stream;
 }
 
-static void free_marks(const cuda_device_t* device, cuda_mark_t* mark) {
+ACCRT_RARE static void free_marks(const cuda_device_t* device, cuda_mark_t* mark) {
   while (mark != NULL) {
     cuda_mark_t* next = mark->next;
     (void)device->api->cuEventDestroy(mark->event);
@@ -174,7 +174,7 @@ static void free_marks(const cuda_device_t* device, cuda_mark_t* mark) {
   }
 }
 
-static void free_tickets(const cuda_device_t* device, cuda_ticket_t* ticket) {
+ACCRT_RARE static void free_tickets(const cuda_device_t* device, cuda_ticket_t* ticket) {
   while (ticket != NULL) {
     cuda_ticket_t* next = ticket->next;
     if (ticket->begin != NULL)
@@ -217,7 +217,8 @@ void accrt_cuda_queue_destroy(accrt_driver_queue_t* opaque) {
 /* ---- Marks ---- */
 
 /* A thread can sleep on a blocking mark. The device then interrupts the host. */
-static accrt_status_t make_mark(cuda_device_t* device, bool blocking, cuda_mark_t** out_mark) {
+ACCRT_RARE static accrt_status_t make_mark(cuda_device_t* device, bool blocking,
+                                           cuda_mark_t** out_mark) {
   cuda_mark_t* mark;
   ACCRT_TRY(ACCRT_NEW(device->allocator, &mark));
   mark->blocking = blocking;
@@ -428,7 +429,7 @@ static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
                                               : ACCRT_OK;
 }
 
-static accrt_status_t make_timing(cuda_device_t* device, CUevent* event) {
+ACCRT_RARE static accrt_status_t make_timing(cuda_device_t* device, CUevent* event) {
   if (*event != NULL)
     return ACCRT_OK;
   const CUresult result = device->api->cuEventCreate(event, CU_EVENT_DEFAULT);
@@ -450,7 +451,8 @@ void accrt_cuda_ticket_return(cuda_queue_t* queue, cuda_ticket_t* ticket) {
 }
 
 /* Takes everything that the end of the submission needs, so that the end cannot fail. */
-static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_t** out_ticket) {
+ACCRT_RARE static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced,
+                                             cuda_ticket_t** out_ticket) {
   accrt_mutex_lock(&queue->mutex);
   cuda_ticket_t* ticket = queue->spare_tickets;
   if (ticket != NULL)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/core/try.h"
 #include "runtime/drivers/host/host.h"
 
 /* A coordinator whose helpers are late sleeps after this long: they may need its processor. */
@@ -337,7 +338,7 @@ static void report_cancelled(const host_run_t* run, accrt_error_t* out_error) {
            id[2], count[0], count[1], count[2]);
 }
 
-void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
+ACCRT_RARE void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
   memset(out_error, 0, sizeof *out_error);
   out_error->struct_size = (uint32_t)sizeof *out_error;
   if (run_state(run) == HOST_RUN_CANCELLED) {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "runtime/core/try.h"
 #include "runtime/core/memory.h"
 #include "runtime/drivers/host/host.h"
 
@@ -272,7 +273,7 @@ static void run_task(void* argument) {
 
 /* ---- Starting and stopping ---- */
 
-static accrt_status_t start_thread(host_worker_t* worker) {
+ACCRT_RARE static accrt_status_t start_thread(host_worker_t* worker) {
   host_device_t* device = worker->device;
   const host_options_t* options = &device->driver->options;
   pthread_attr_t attributes;
@@ -298,7 +299,7 @@ static accrt_status_t start_thread(host_worker_t* worker) {
   return ACCRT_OK;
 }
 
-static accrt_status_t start_worker(host_device_t* device, uint32_t index) {
+ACCRT_RARE static accrt_status_t start_worker(host_device_t* device, uint32_t index) {
   host_worker_t* worker = &device->workers[index];
   worker->index = index;
   worker->device = device;
