@@ -168,8 +168,9 @@ ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
  * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
  *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
  *   Together they have at most 65,536 choices.
- * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered); a
- *   status of accrt_serve_engine_submit: the job is then not answered, and nothing of it runs.
+ * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered);
+ *   ACCRT_ERROR_BUDGET (the prefixes of all choices have more than half of max_held_bytes), or
+ *   a status of accrt_serve_engine_submit: the job is then not answered, and nothing of it runs.
  *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_start(accrt_http_job_t* job,
                                           const accrt_serve_request_t* const* requests,

@@ -165,9 +165,12 @@ static void settle(http_job_t* job) {
     job_free(job);
     return;
   }
-  if (job->ready_status == 0)
-    return; /* the engine answers */
   http_connection_t* c = job->connection;
+  if (job->ready_status == 0) { /* the engine answers */
+    if (job->unsent_bytes > 0)
+      accrt_http_connection_grew(c);
+    return;
+  }
   if (job->ready_status >= 400)
     accrt_http_answer_refusal(c, job->ready_status, &job->ready);
   else if (job->ready.failed != 0)
@@ -352,6 +355,27 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
   return ACCRT_OK;
 }
 
+/* Prompts that the answer repeats, one for each choice. They count as an answer that is not sent. */
+static accrt_status_t put_prefixes(http_job_t* job, const accrt_serve_request_t* const* requests,
+                                   const accrt_http_format_t* format) {
+  const uint64_t limit = job->server->max_held_bytes / 2;
+  for (uint32_t i = 0; i < job->choice_count; ++i) {
+    http_choice_t* choice = &job->choices[i];
+    const uint32_t part = i / job->choices_per_part;
+    if (format->prefixes[part] != NULL)
+      accrt_http_put_text(&choice->text, format->prefixes[part]);
+    else
+      accrt_http_put_prompt(job->server, &choice->text, requests[part]->prompt,
+                            requests[part]->prompt_count);
+    job->unsent_bytes += choice->text.size;
+    choice->offset = choice->prefix = characters(&choice->text);
+    if (job->unsent_bytes > limit)
+      return HTTP_FAIL(BUDGET, "the prompts in the answer have more than %llu bytes",
+                       (unsigned long long)limit);
+  }
+  return ACCRT_OK;
+}
+
 /* Room for what the answer is made of. */
 static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* const* requests,
                               uint32_t count, const accrt_http_format_t* format) {
@@ -379,18 +403,10 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
     accrt_http_text_init(&choice->waiting, allocator);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_init(&choice->lists[list], allocator);
-    if (format->prefixes == NULL)
-      continue;
-    const uint32_t part = i / job->choices_per_part;
-    if (format->prefixes[part] != NULL)
-      accrt_http_put_text(&choice->text, format->prefixes[part]);
-    else
-      accrt_http_put_prompt(job->server, &choice->text, requests[part]->prompt,
-                            requests[part]->prompt_count);
-    job->unsent_bytes += choice->text.size;
-    choice->offset = choice->prefix = characters(&choice->text);
   }
-  const accrt_status_t status = prepare_tools(job, format->tools);
+  accrt_status_t status = format->prefixes != NULL ? put_prefixes(job, requests, format) : ACCRT_OK;
+  if (status == ACCRT_OK)
+    status = prepare_tools(job, format->tools);
   if (status != ACCRT_OK)
     return status;
   accrt_http_put_before(job, format);

@@ -162,6 +162,18 @@ def test_an_answer_that_is_too_large_ends_alone(body):
             assert b"The answer has more than 524288 bytes: ask for fewer choices or log probabilities" in answer
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_prompts_that_an_answer_repeats_count_before_the_engine_has_the_request(stream):
+    """One for each choice: 256 of 4,000 bytes."""
+    with served(max_held_bytes=MIB) as server:
+        answer = server.raw(post("/v1/completions", {**LARGE, "prompt": ["ab" * 2000] * 16, "echo": True, "max_tokens": 1, "stream": stream}))
+        assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"answer_too_large"' in answer, answer[:300]
+        assert b"the prompts in the answer have more than 524288 bytes" in answer, answer
+        assert until(lambda: server.server.counts()["held_bytes"] == 0) and server.engine.stats()["submitted"] == 0
+        other = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+        assert other.startswith(b"HTTP/1.1 200 "), other
+
+
 def test_answers_that_nobody_reads_are_bounded_together():
     body = {**LARGE, "max_tokens": 32, "logprobs": 20}  # some 6 MiB, of which sockets take a part
     with served(max_held_bytes=8 * MIB) as server:

@@ -64,6 +64,7 @@ _STATUS = {
     _ffi.ACCRT_ERROR_INVALID_STATE: (503, "draining"),
     _ffi.ACCRT_ERROR_OUT_OF_MEMORY: (503, "overloaded"),
     _ffi.ACCRT_ERROR_POISONED: (503, "engine_failed"),
+    _ffi.ACCRT_ERROR_BUDGET: (400, "answer_too_large"),
 }
 
 
