@@ -40,12 +40,13 @@ MOST_NORMALIZED = 64 << 20
 
 
 def growth(part: Any) -> int:
-    """By how much a normalizer or a post-processor can lengthen a text, at most."""
+    """A factor by which a normalizer or a post-processor may lengthen a text: `Replace` and templates
+    as much as they can, and others as if they could not."""
     if not isinstance(part, dict):
         return 1
     for inner in ("normalizers", "processors"):
         if isinstance(part.get(inner), list):
-            return math.prod(map(growth, part[inner]))
+            return min(math.prod(map(growth, part[inner])), MOST_NORMALIZED)
     if part.get("type") == "Replace" and isinstance(part.get("content"), str):
         pattern, size = part.get("pattern"), len(part["content"].encode(errors="surrogatepass"))
         replaced = pattern.get("String") if isinstance(pattern, dict) else None
@@ -75,7 +76,7 @@ class Tokenizer:
             words = " ".join(str(error).split()).replace("Cannot instantiate Tokenizer from buffer: ", "")
             raise ValueError(f"tokenizer.json: {one_line(words)}") from None
         said = json.loads(content)  # which is JSON that is not deep: the package has read it
-        self._growth = growth(said.get("normalizer")) * growth(said.get("post_processor"))
+        self._growth = min(growth(said.get("normalizer")) * growth(said.get("post_processor")), MOST_NORMALIZED)
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         if len(text) * self._growth > MOST_NORMALIZED:
