@@ -206,7 +206,7 @@ CONFIGS = {
     "zamba2-plain": {**_ZAMBA, "num_mem_blocks": 1, "use_mem_rope": False, "use_shared_attention_adapter": False, "adapter_rank": 8, "add_bias_linear": True, "time_step_min": 0.5},
     "mamba": {**_MAMBA1, "model_type": "mamba", "layer_norm_epsilon": 1e-5},
     "mamba-biases": {**_MAMBA1, "model_type": "mamba", "use_bias": True, "use_conv_bias": False, "time_step_rank": 5, "expand": 3, "conv_kernel": 3, "tie_word_embeddings": False},
-    "falcon-mamba": {**_MAMBA1, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-5, "tie_word_embeddings": False},
+    "falcon-mamba": {**_MAMBA1, "model_type": "falcon_mamba", "mixer_rms_eps": 1e-5, "tie_word_embeddings": False, "expand": 16, "intermediate_size": 96},
     "jamba": _of("jamba", num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, expert_layer_period=2, expert_layer_offset=1, attn_layer_period=3, attn_layer_offset=1,
                  mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=6),
     "jamba-dense": _of("jamba", num_experts=1, num_experts_per_tok=1, attn_layer_period=2, attn_layer_offset=1, mamba_d_state=12, mamba_proj_bias=True, mamba_conv_bias=False,
@@ -389,7 +389,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 
 #: Keys of configurations, and of GGUF files, that are sizes: no numbers of layers, heads, experts
 #: or tokens.
-_SIZES = ("hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
+_SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
           "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip

@@ -108,7 +108,7 @@ class Decoder:
         self.config.points.extend(point for name, point in checkpoint.unread.items() if not name.endswith(self.ignored))
         for ours, others in self.keys.items():
             found = [value for value in map(self.config.get, others) if value is not None]
-            if found and self.config.values.get(ours) is None:
+            if found and checkpoint.config.get(ours) is None:
                 self.config.values[ours] = found[0]
         self.m = Module("model")
         self._used: Dict[str, Constant] = {}

@@ -200,6 +200,10 @@ class WithMamba2(WithScans):
             numbers = [0.0, math.inf]
         self.step_limits = numbers
 
+    def _limit(self, name: str, number: float) -> Value:
+        """As a tensor, so that kernels are the same for all numbers."""
+        return self.step.f.constant(self.constant(name, np.array([number], np.float32)))
+
     def taken(self, x: Value) -> Value:
         """What the first product of a mixer made, as it is used."""
         return x
@@ -213,8 +217,8 @@ class WithMamba2(WithScans):
         query, key = (one.view([tokens, self.mamba_groups, self.state_size]) for one in (query, key))
         steps = self.steps(steps, name, heads)
         low, high = self.step_limits
-        if low > 0 or high < math.inf:
-            steps = steps.clamp(low if low > 0 else None, high if high < math.inf else None)
+        steps = steps.maximum(self._limit("least_step", low)) if low > 0 else steps
+        steps = steps.minimum(self._limit("most_step", high)) if high < math.inf else steps
         decay = self.decay(steps, name, heads)
         value = mixed.view([tokens, heads, self.mamba_head_size])
         result = self.scan(query, key, value * steps.unsqueeze(-1), decay, layer)
@@ -238,11 +242,13 @@ class WithMamba1(WithScans):
     element of its state. `setup_mamba1` reads the configuration."""
 
     #: What keys of the configuration are called.
-    mamba1_keys = {"state_size": "state_size", "taps": "conv_kernel", "expand": "expand", "rank": "time_step_rank", "conv_bias": "use_conv_bias", "bias": "use_bias"}
+    #: `inner`: what says how many channels there are, before `expand` does; Jamba has no such key.
+    mamba1_keys = {"inner": "intermediate_size", "state_size": "state_size", "taps": "conv_kernel", "expand": "expand", "rank": "time_step_rank", "conv_bias": "use_conv_bias", "bias": "use_bias"}
 
     def setup_mamba1(self) -> None:
         config, keys = self.config, self.mamba1_keys
-        self.inner = max(int(config.number(keys["expand"], 2) * self.hidden), 1)
+        expanded = max(int(config.number(keys["expand"], 2) * self.hidden), 1)
+        self.inner = config.integer(keys["inner"], expanded) if "inner" in keys else expanded
         self.state_size = config.integer(keys["state_size"], 16, maximum=1 << 12)
         if config.get(keys["rank"], "auto") == "auto":
             config.values[keys["rank"]] = -(-self.hidden // 16)

@@ -19,7 +19,8 @@ _OLDER = {"mamba": LINEAR, "attention": FULL}
 class NemotronH(WithMamba2, WithGroups):
     types = ("nemotron_h",)
     embedding_name, final_norm = "embeddings", "norm_f"
-    keys = {"hidden_act": ("mamba_hidden_act",), "layers_block_type": ("layer_types",)}
+    keys = {"hidden_act": ("mamba_hidden_act",), "layers_block_type": ("layer_types",), "n_groups": ("mamba_n_groups",), "conv_kernel": ("mamba_d_conv",), "expand": ("mamba_expand",),
+            "use_conv_bias": ("mamba_conv_bias",), "time_step_min": ("mamba_dt_min",)}  # fmt: skip
     mamba_keys = {"heads": "mamba_num_heads", "head_size": "mamba_head_dim", "groups": "n_groups", "state_size": "ssm_state_size", "taps": "conv_kernel", "expand": "expand",
                   "conv_bias": "use_conv_bias", "bias": "use_bias"}  # fmt: skip
     defaults = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 21504, "max_position_embeddings": 4096, "layer_norm_epsilon": 1e-5,
