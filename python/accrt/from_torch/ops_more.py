@@ -9,7 +9,7 @@ from ..compiler import expr as ex
 from ..compiler.ops import bags, factors, fourier, linear, ordering, special
 from ..compiler.ops.einsum import cartesian, einsum as by_equation
 from ..compiler.ops.recurrent import recurrent
-from .ops_math import cast, method, to_layout, var
+from .ops_math import _pair, cast, method, to_layout, var
 from .table import lowers
 from .values import Known, Unsupported
 
@@ -54,7 +54,8 @@ for _name, _how in (("i0", (0,)), ("special_i0e", (0, True)), ("special_i1", (1,
     lowers(f"aten.{_name}.default")(lambda lo, x, how=_how: lo.value(x).bessel_i(*how))
 lowers("aten.special_erfinv.default")(method("erfinv"))
 lowers("aten.polygamma.default")(lambda lo, order, x: special.polygamma(lo.value(x), order))
-lowers("aten.special_zeta.default", "aten.special_zeta.other_scalar", "aten.special_zeta.self_scalar")(lambda lo, s, q: special.zeta(lo.value(s), lo.value(q)))
+lowers("aten.special_zeta.default", "aten.special_zeta.self_scalar")(lambda lo, s, q: special.zeta(*_pair(lo, s, q)))
+lowers("aten.special_zeta.other_scalar")(lambda lo, s, q: special.zeta(*reversed(_pair(lo, q, s))))
 lowers("aten.linalg_inv_ex.default")(lambda lo, x, check_errors=False: [linear.inverse(lo.value(x)), None])
 lowers("aten._linalg_det.default")(lambda lo, x: [linear.determinant(lo.value(x)), None, None])
 lowers("aten._linalg_slogdet.default")(lambda lo, x: [*linear.sign_and_logarithm(lo.value(x)), None, None])

@@ -170,9 +170,11 @@ def polygamma(x: Value, order: int) -> Value:
         raise IRError(f"function {x.function.name!r}: polygamma of order {order}: orders from 0 on are there")
     if order == 0:
         return digamma(x)
+    if order > 170:
+        raise IRError(f"function {x.function.name!r}: polygamma of order {order}: its factor, the factorial, is beyond f64 above 170")
     dtype = x.dtype if x.dtype in FLOATS else "f32"
     y = x if x.dtype == "f64" else x.to_copy("f64")
-    made = zeta(y * 0.0 + (order + 1.0), y) * (math.factorial(order) * (1.0 if order % 2 else -1.0))
+    made = zeta(y.minimum(1.0).maximum(-1.0) * 0.0 + (order + 1.0), y) * (math.factorial(order) * (1.0 if order % 2 else -1.0))
     return _narrow(y.abs().eq(math.inf).where(y.lt(0.0).where(math.nan, made), made), dtype)
 
 
