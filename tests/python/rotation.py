@@ -75,7 +75,7 @@ def quick_kernels(request: Any) -> Iterator[None]:
         return
     from accrt.compiler.kernels import image
 
-    os.environ[variable] = f"sh {shlex.quote(str(Path(__file__).with_name('quick_cc.sh')))}"
+    os.environ[variable] = f"sh {shlex.quote(str(Path(__file__).with_name('quick_cc.sh')))} -O1"
     image.find_compiler.cache_clear()
     yield
     del os.environ[variable]

@@ -308,12 +308,12 @@ def test_gradients_need_no_dispatcher(operators, runs):
         return y, *torch.autograd.grad(y, given, torch.ones_like(y))
 
     plain = both()
-    for _ in range(200):  # a call that took long on a busy machine is not remembered
+    direct = 0
+    for _ in range(40):  # a call that took long on a busy machine is not remembered
         before = len(runs)
         both()
-        if len(runs) == before:
-            break
-    assert len(runs) == before, "the kernels in C take the function and its backward"
+        direct += len(runs) == before
+    assert direct >= 20, f"the kernels in C took the function and its backward in {direct} of 40 calls"
     del calls[:-2]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         watched = both()
