@@ -664,7 +664,7 @@ class Commands(Handle):
 
     def finalize(self) -> Commands:
         """Ends recording."""
-        check(lib.accrt_commands_finalize(self.handle))
+        apart(lambda: check(lib.accrt_commands_finalize(self.handle)))
         return self
 
     def submit(self, stream: Stream, *bindings) -> None:
