@@ -355,7 +355,7 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
   return ACCRT_OK;
 }
 
-/* Prompts that the answer repeats, one for each choice. They count as an answer that is not sent. */
+/* Prompts that the answer repeats, one for each choice: a part of the answer that is not sent. */
 static accrt_status_t put_prefixes(http_job_t* job, const accrt_serve_request_t* const* requests,
                                    const accrt_http_format_t* format) {
   const uint64_t limit = job->server->max_held_bytes / 2;

@@ -40,8 +40,8 @@ MOST_NORMALIZED = 64 << 20
 
 
 def growth(part: Any) -> int:
-    """A factor by which a normalizer or a post-processor may lengthen a text: `Replace` and templates
-    as much as they can, and others as if they could not."""
+    """A factor by which a normalizer or a post-processor may lengthen a text: of `Replace` and of
+    templates the most, of others 1."""
     if not isinstance(part, dict):
         return 1
     for inner in ("normalizers", "processors"):

@@ -84,8 +84,8 @@ accrt_status_t accrt_stream_wait_number(accrt_stream_t* stream, uint64_t number,
                                         uint64_t timeout_ns, uint64_t asked_ns, uint32_t policy);
 
 /* Enqueues. On success `*out_submission` is its number (from 1, per stream) and the completion will
- * be called. If work in pieces fails, `*out_submission` is the last piece that was enqueued, and the
- * stream has failed; 0: none was. */
+ * be called. If work in pieces fails, `*out_submission` is the last piece that was enqueued, which
+ * may still run; 0: none was. */
 accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                     uint64_t* out_submission);
 /* Runs on the calling thread when the stream is idle and the driver can; the completion is not

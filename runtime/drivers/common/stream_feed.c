@@ -773,7 +773,7 @@ enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t
     if (status == ACCRT_OK)
       *out_number = number;
     first = i == 0 ? number : first;
-    /* A listener of the last piece hears what becomes of it. */
+    /* A listener of the last piece is called with its outcome. */
     is_failed = status != ACCRT_OK ||
                 (accrt_stream_failures(stream) != failures && piece.completion.done == NULL);
   }
