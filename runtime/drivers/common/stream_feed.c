@@ -371,9 +371,13 @@ static void wait_task(accrt_task_t* task) {
   }
   op->waiting = ACCRT_WAITING_FIRED;
   const bool ours = stream->deferred.head == op && accrt_stream_claim(stream);
-  accrt_mutex_unlock(&stream->lock);
   if (ours)
-    accrt_stream_drain(stream);
+    accrt_stream_ref(stream); /* another thread may settle what is left, and drop the last one */
+  accrt_mutex_unlock(&stream->lock);
+  if (!ours)
+    return;
+  accrt_stream_drain(stream);
+  accrt_stream_unref(stream);
 }
 
 void accrt_stream_ask(accrt_stream_t* stream) {
