@@ -181,7 +181,7 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
                               .completion = {NULL, NULL},
                               .retained_class = &accrt_retained_commands,
                               .retained = commands};
-  if (stream->commands_per_piece != 0) {
+  if (accrt_stream_divides(stream)) {
     const accrt_driver_list_info_t info = accrt_commands_info(commands, NULL);
     ACCRT_TRY(accrt_pieces_add(stream, &info, &commands->divided, &work));
   }

@@ -102,7 +102,8 @@ static void keep(accrt_divided_t* divided, accrt_pieces_t* pieces) {
 accrt_status_t accrt_pieces_add(accrt_stream_t* stream, const accrt_driver_list_info_t* info,
                                 accrt_divided_t* divided, accrt_stream_work_t* work) {
   const uint32_t size = stream->commands_per_piece;
-  if (size == 0 || info->command_count <= size)
+  ACCRT_ASSERT(size != 0);
+  if (info->command_count <= size)
     return ACCRT_OK;
   /* Acquire pairs with the release in keep: the pieces are complete. */
   accrt_pieces_t* pieces = atomic_load_explicit(&divided->first, memory_order_acquire);

@@ -15,8 +15,8 @@ typedef struct accrt_divided {
   _Atomic(accrt_pieces_t*) first;
 } accrt_divided_t;
 
-/* Adds the pieces of its list to `work` if the stream divides lists and this one has more commands
- * than a piece. What `info` points to, but for the binding flags, lives as long as `divided`.
+/* Adds the pieces of its list to `work` if it has more commands than a piece, for a stream that
+ * divides lists. What `info` points to, but for the binding flags, lives as long as `divided`.
  * Thread-safe. ACCRT_ERROR_OUT_OF_MEMORY; the driver's statuses. */
 accrt_status_t accrt_pieces_add(accrt_stream_t* stream, const accrt_driver_list_info_t* info,
                                 accrt_divided_t* divided, accrt_stream_work_t* work);

@@ -52,14 +52,6 @@ static bool needs_driver(const accrt_stream_t* stream, accrt_op_t* op) {
          (op->kind == ACCRT_OP_RECORD && op->event->native != NULL && stream->native);
 }
 
-static void raise(atomic_uint_least64_t* number, uint64_t value) {
-  uint_least64_t seen = atomic_load_explicit(number, memory_order_relaxed);
-  /* Release pairs with the acquire in accrt_stream_issued. */
-  while (seen < value && !atomic_compare_exchange_weak_explicit(
-                             number, &seen, value, memory_order_release, memory_order_relaxed))
-    continue;
-}
-
 /* Puts an operation that is ready into flight. Under the lock. */
 static void launch_op(accrt_stream_t* stream, accrt_op_t* op, bool driver) {
   ACCRT_ASSERT_HELD(&stream->lock);
@@ -67,7 +59,7 @@ static void launch_op(accrt_stream_t* stream, accrt_op_t* op, bool driver) {
     op->done = true;
     if (stream->in_flight.head == NULL)
       op->time_ns = accrt_clock_ns();
-    raise(&stream->issued, op->number);
+    accrt_stream_raise(&stream->issued, op->number);
   }
   op->reported = driver;
   accrt_op_append(&stream->in_flight, op);
@@ -177,7 +169,7 @@ static void note_issued(accrt_stream_t* stream, const accrt_op_t* op, uint64_t n
     (void)atomic_fetch_and_explicit(&stream->submit_lock, ~ACCRT_SUBMIT_EVENT_MASK,
                                     memory_order_relaxed);
   }
-  raise(&stream->issued, number);
+  accrt_stream_raise(&stream->issued, number);
 }
 
 /* ---- Feeding the driver ---- */
@@ -267,7 +259,7 @@ static accrt_op_t* take_mark(accrt_stream_t* stream) {
   accrt_op_fill(stream, op, &request);
   /* What was deferred when the stream failed will not come any more. */
   if (stream->failed)
-    raise(&stream->issued, accrt_stream_submitted(stream));
+    accrt_stream_raise(&stream->issued, accrt_stream_submitted(stream));
   op->number = accrt_stream_issued(stream);
   return op;
 }
@@ -372,7 +364,7 @@ static void wait_task(accrt_task_t* task) {
   op->waiting = ACCRT_WAITING_FIRED;
   const bool ours = stream->deferred.head == op && accrt_stream_claim(stream);
   if (ours)
-    accrt_stream_ref(stream); /* another thread may settle what is left, and drop the last one */
+    accrt_stream_ref(stream); /* another thread may settle the rest, and drop the last reference */
   accrt_mutex_unlock(&stream->lock);
   if (!ours)
     return;
@@ -695,8 +687,9 @@ static accrt_status_t enqueue_operation(accrt_stream_t* stream, const accrt_requ
   return status;
 }
 
-static accrt_status_t enqueue_now(accrt_stream_t* stream, const accrt_driver_command_t* command,
-                                  const accrt_stream_work_t* work, uint64_t* out_number) {
+accrt_status_t accrt_stream_enqueue_now(accrt_stream_t* stream,
+                                        const accrt_driver_command_t* command,
+                                        const accrt_stream_work_t* work, uint64_t* out_number) {
   accrt_status_t status;
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
@@ -711,88 +704,12 @@ static accrt_status_t enqueue_now(accrt_stream_t* stream, const accrt_driver_com
   return status;
 }
 
-static accrt_status_t enqueue_ahead(accrt_stream_t* stream, uint32_t kind, uint64_t value) {
-  const accrt_request_t request = {
-      .kind = kind, .name = "ahead", .semaphore = stream->ahead_semaphore, .value = value};
-  return accrt_stream_enqueue(stream, &request, NULL);
-}
-
-/* On a stream with `ahead`, work waits in the runtime until enough of the work before it has ended.
- * Threads that submit at the same time may count as one; the device then gets a little more. */
-ACCRT_RARE static accrt_status_t enqueue_held(accrt_stream_t* stream,
-                                              const accrt_driver_command_t* command,
-                                              const accrt_stream_work_t* work,
-                                              uint64_t* out_number) {
-  const uint64_t count = atomic_load_explicit(&stream->ahead_count, memory_order_relaxed) + 1;
-  if (count > stream->ahead && accrt_timeline_reach(&stream->ahead_semaphore->timeline,
-                                                    count - stream->ahead) != ACCRT_REACH_REACHED)
-    ACCRT_TRY(enqueue_ahead(stream, ACCRT_OP_WAIT, count - stream->ahead));
-  ACCRT_TRY(enqueue_now(stream, command, work, out_number));
-  if (enqueue_ahead(stream, ACCRT_OP_SIGNAL, count) == ACCRT_OK)
-    raise(&stream->ahead_count, count);
-  return ACCRT_OK;
-}
-
-/* Pieces of a list were enqueued, and another one could not be: the stream fails from the first. */
-ACCRT_RARE static accrt_status_t fail_divided(accrt_stream_t* stream, uint64_t first) {
-  accrt_error_t error = *accrt_error_current();
-  error.submission = first;
-  accrt_context_enter();
-  accrt_stream_fail_now(stream, &error);
-  accrt_context_leave();
-  return accrt_error_restore(&error);
-}
-
-/* The stream has failed since the first piece was enqueued. Without a listener, the list is one
- * that fails after it was submitted, unless the stream was reset meanwhile. */
-ACCRT_RARE static accrt_status_t end_divided(accrt_stream_t* stream, bool has_listener) {
-  const accrt_status_t status = accrt_stream_check(stream);
-  if (status == ACCRT_OK) {
-    return ACCRT_FAIL(POISONED, "stream %" PRIu64 " was reset while a list was enqueued in pieces",
-                      stream->id);
-  }
-  return has_listener ? status : ACCRT_OK;
-}
-
-/* If this fails, `*out_number` is the last piece that was enqueued, which may still run; 0: none
- * was. */
-ACCRT_RARE static accrt_status_t
-enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t* out_number) {
-  const uint32_t failures = accrt_stream_failures(stream);
-  accrt_stream_work_t piece = *work;
-  uint64_t first = 0, number = 0;
-  accrt_status_t status = ACCRT_OK;
-  bool is_failed = false;
-  piece.completion = (accrt_driver_completion_t){NULL, NULL};
-  *out_number = 0;
-  for (uint32_t i = 0; i < work->piece_count && !is_failed; ++i) {
-    piece.list = work->pieces[i];
-    if (i + 1 == work->piece_count)
-      piece.completion = work->completion;
-    status = enqueue_held(stream, NULL, &piece, &number);
-    if (status != ACCRT_OK && i == 0)
-      return status;
-    if (status != ACCRT_OK && status != ACCRT_ERROR_POISONED)
-      return fail_divided(stream, first);
-    if (status == ACCRT_OK)
-      *out_number = number;
-    first = i == 0 ? number : first;
-    /* A listener of the last piece is called with its outcome. */
-    is_failed = status != ACCRT_OK ||
-                (accrt_stream_failures(stream) != failures && piece.completion.done == NULL);
-  }
-  if (work->out_first != NULL)
-    *work->out_first = first;
-  return is_failed ? end_divided(stream, work->completion.done != NULL) : ACCRT_OK;
-}
-
 accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
                                          const accrt_driver_command_t* command,
                                          const accrt_stream_work_t* work, uint64_t* out_number) {
-  if (stream->ahead_semaphore == NULL)
-    return enqueue_now(stream, command, work, out_number);
-  return work->piece_count != 0 ? enqueue_pieces(stream, work, out_number)
-                                : enqueue_held(stream, command, work, out_number);
+  return stream->ahead_semaphore == NULL
+             ? accrt_stream_enqueue_now(stream, command, work, out_number)
+             : accrt_stream_enqueue_ahead(stream, command, work, out_number);
 }
 
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,

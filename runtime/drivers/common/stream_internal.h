@@ -2,6 +2,7 @@
  * to stream_*.c.
  *
  * stream_op.c makes operations, stream_feed.c takes requests and issues them to the driver,
+ * stream_ahead.c holds work back for `ahead` and enqueues lists in pieces,
  * stream_settle.c does what the end of an operation means, stream_wait.c waits, asks and resets,
  * stream_life.c makes and ends streams, stream.c is the public face.
  */
@@ -82,6 +83,26 @@ static inline bool accrt_stream_is_owned(const accrt_stream_t* stream) {
 static inline uint64_t accrt_stream_submitted(const accrt_stream_t* stream) {
   return atomic_load_explicit(&stream->submit_lock, memory_order_acquire) >> ACCRT_SUBMIT_SHIFT;
 }
+
+/* For numbers that only grow. */
+static inline void accrt_stream_raise(atomic_uint_least64_t* number, uint64_t value) {
+  uint_least64_t seen = atomic_load_explicit(number, memory_order_relaxed);
+  /* Release pairs with the acquire in accrt_stream_issued. */
+  while (seen < value && !atomic_compare_exchange_weak_explicit(
+                             number, &seen, value, memory_order_release, memory_order_relaxed))
+    continue;
+}
+
+/* ---- Work: stream_feed.c, stream_ahead.c ---- */
+
+/* Issues or defers work, whatever the device has already. */
+accrt_status_t accrt_stream_enqueue_now(accrt_stream_t* stream,
+                                        const accrt_driver_command_t* command,
+                                        const accrt_stream_work_t* work, uint64_t* out_number);
+/* Of a stream with `ahead`. */
+accrt_status_t accrt_stream_enqueue_ahead(accrt_stream_t* stream,
+                                          const accrt_driver_command_t* command,
+                                          const accrt_stream_work_t* work, uint64_t* out_number);
 
 /* ---- Ends: stream_settle.c ---- */
 
