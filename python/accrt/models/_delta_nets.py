@@ -115,7 +115,7 @@ class WithDeltaNets(WithScans):
         q, k, v = mixed.split([own, own, heads * self.net_value], -1)
         q, k = (self.of_values(self.of_length_1(one.view([tokens, self.net_keys, self.net_key]))) for one in (q, k))
         decay = self.decay(self.steps(steps, name, heads), name, heads)
-        scale = self.step.f.constant(self.constant("of_queries", np.array([self.net_key**-0.5], np.float32)))
+        scale = self.number("of_queries", self.net_key**-0.5, np.float32)
         made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay, layer, beta.sigmoid() * self.of_beta if self.of_beta != 1 else beta.sigmoid())
         weight = self.float(self.weight(f"{name}.{self.net_norm}.weight", [self.net_value]))
         made = made.rms_norm(weight, self.net_eps or self.eps) * gate.silu()

@@ -97,9 +97,9 @@ class WithScans(Decoder):
     def _state(self, layer: int, part: str) -> Any:
         return next(state for state in self.page_states[layer] if state.name == f"kv.{layer}.{part}")
 
-    def number(self, name: str, number: int) -> Value:
+    def number(self, name: str, number: float, dtype: type = np.int64) -> Value:
         """A number as a tensor, so that kernels are the same for all numbers."""
-        return self.step.f.constant(self.constant(name, np.array([number], np.int64)))
+        return self.step.f.constant(self.constant(name, np.array([number], dtype)))
 
     def _before(self, x: Value, back: int, state: Any) -> Value:
         """The inputs of so many tokens before each one; of none, zeros."""
@@ -151,7 +151,11 @@ class WithScans(Decoder):
         """What of a state is left after such steps, [tokens, heads, 1]."""
         if self.is_gguf:
             return (steps * self.numbers(f"{name}.A", heads)).exp().unsqueeze(-1)
-        return (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp().unsqueeze(-1)
+        return (steps * self.rates(name, [heads])).exp().unsqueeze(-1)
+
+    def rates(self, name: str, shape: Sequence[int]) -> Value:
+        """What steps are multiplied by: decays are e to the power of it."""
+        return self.float(self.weight(f"{name}.A_log", shape)).exp() * -1.0
 
     def norm_of_groups(self, x: Value, groups: int, name: str) -> Value:
         """x [tokens, size], normed in so many parts, and multiplied by weights of the whole."""
@@ -200,10 +204,6 @@ class WithMamba2(WithScans):
             numbers = [0.0, math.inf]
         self.step_limits = numbers
 
-    def _limit(self, name: str, number: float) -> Value:
-        """As a tensor, so that kernels are the same for all numbers."""
-        return self.step.f.constant(self.constant(name, np.array([number], np.float32)))
-
     def taken(self, x: Value) -> Value:
         """What the first product of a mixer made, as it is used."""
         return x
@@ -217,8 +217,8 @@ class WithMamba2(WithScans):
         query, key = (one.view([tokens, self.mamba_groups, self.state_size]) for one in (query, key))
         steps = self.steps(steps, name, heads)
         low, high = self.step_limits
-        steps = steps.maximum(self._limit("least_step", low)) if low > 0 else steps
-        steps = steps.minimum(self._limit("most_step", high)) if high < math.inf else steps
+        steps = steps.maximum(self.number("least_step", low, np.float32)) if low > 0 else steps
+        steps = steps.minimum(self.number("most_step", high, np.float32)) if high < math.inf else steps
         decay = self.decay(steps, name, heads)
         value = mixed.view([tokens, heads, self.mamba_head_size])
         result = self.scan(query, key, value * steps.unsqueeze(-1), decay, layer)
@@ -267,7 +267,7 @@ class WithMamba1(WithScans):
         parts = self.linear(mixed, f"{name}.x_proj", self.rank + 2 * size, False).split([self.rank, size, size], -1)
         steps, key, query = (self.normed_part(part, f"{name}.{letter}_layernorm") for part, letter in zip(parts, ("dt", "b", "c")))
         steps = self.linear(steps, f"{name}.dt_proj", inner, True).softplus().unsqueeze(-1)
-        decay = (steps * (self.float(self.weight(f"{name}.A_log", [inner, size])).exp() * -1.0)).exp()
+        decay = (steps * self.rates(name, [inner, size])).exp()
         query, key = (one.view([tokens, 1, size]) for one in (query, key))
         made = self.scan(query, key, mixed.unsqueeze(-1) * steps, decay, layer).view([tokens, inner])
         made = (made + mixed * self.float(self.weight(f"{name}.D", [inner]))) * gate.silu()

@@ -200,15 +200,15 @@ class Text:
 
 
 #: Most names that a request gives a chat template, beside those that it has already.
-MOST_NAMES = 256
+MOST_TEMPLATE_NAMES = 256
 
 
 def template_names(given: Any) -> Dict[str, Any]:
     """Names for a chat template beside its own, as a request gives them."""
     if given is not None and not isinstance(given, dict):
         raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(given)}, expected an object", "invalid_type")
-    if given and len(given) > MOST_NAMES:
-        raise BadParameter("chat_template_kwargs", f"chat_template_kwargs has {len(given)} names, expected at most {MOST_NAMES}")
+    if given and len(given) > MOST_TEMPLATE_NAMES:
+        raise BadParameter("chat_template_kwargs", f"chat_template_kwargs has {len(given)} names, expected at most {MOST_TEMPLATE_NAMES}")
     return dict(given or {})
 
 
