@@ -267,8 +267,8 @@ static bool has_what_is_needed(const direct_t* bench, uint32_t needs) {
   return (needs & CTS_NEEDS_HOST_MEMORY) == 0 || (flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0;
 }
 
-/* The kind whose memory the host reaches as well as the device. Drivers need not have PINNED memory:
- * host memory is imported then. False: the driver cannot do that either. */
+/* The kind whose memory the host reaches as well as the device. Drivers need not have PINNED
+ * memory: host memory is imported then. False: the driver cannot do that either. */
 static bool find_memory_kind(direct_t* bench) {
   accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
   bench->memory_kind = ACCRT_MEMORY_DEVICE;
