@@ -174,6 +174,16 @@ static bool serves_one_driver(const writer_encoder_t* encoder, const writer_func
   return true;
 }
 
+/* Leaves out shards of constants that are left out. */
+static void leave_out_shards(writer_encoder_t* encoder) {
+  const accrt_bundle_writer_t* writer = encoder->writer;
+  for (uint32_t i = 0; i < writer->items[WRITER_SHARD].count; ++i) {
+    const writer_shard_t* item = WRITER_ITEM(writer, shard, WRITER_SHARD, i);
+    if (encoder->rank[WRITER_CONSTANT][WRITER_INDEX(item->record.constant)] == WRITER_NO)
+      leave_out(encoder, WRITER_SHARD, i);
+  }
+}
+
 /* Leaves out versions of a function for one driver if there is one for any driver, and what only
  * those use. Other features of functions cannot be left out. */
 static accrt_status_t leave_out_functions(writer_encoder_t* encoder) {
@@ -207,6 +217,7 @@ static accrt_status_t leave_out_functions(writer_encoder_t* encoder) {
         leave_out(encoder, touched[k], i);
     }
   }
+  leave_out_shards(encoder);
   return ACCRT_OK;
 }
 

@@ -244,6 +244,7 @@ def test_what_only_a_left_out_version_needs_goes_with_it():
             image = bundle.image("c", b"cubin", bw.ImageKind.CUBIN)
             kernels["cuda"] = bundle.kernel("device", parameters).variant(image, driver="cuda", arch="sm_90", block=1)
             packed = bundle.prepared("packed", 16)
+            bundle.shard(packed, 2)
             pack = bundle.function("pack", prepare=True, target="cuda")
             pack.body.copy(pack.source("w", weight).read(), pack.product("p", packed).write(), 16)
             part = bundle.function("part", internal=True, target="cuda")
