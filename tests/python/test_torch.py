@@ -173,7 +173,9 @@ int32_t half(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t*
         half(x.requires_grad_(), y, 10)
 
 
-#: Each holds memory of the other's, and a thread goes on importing, when the interpreter ends.
+#: Each holds memory of the other's, and a thread goes on importing, when the interpreter ends. The
+#: thread runs no operation of torch: those release the GIL in C++ that a thread may not end in, so
+#: the end of the interpreter would abort the process, with or without accrt.
 AT_THE_END = """
 import sys, threading, time
 import torch
@@ -192,9 +194,11 @@ taken = [accrt.from_dlpack(torch.ones(8), module.program.device) for _ in range(
 call = module.f32.bind(torch.arange(8.0))
 call.submit()
 
+given = torch.arange(16.0)
+
 def forever():
     while True:
-        torch.from_dlpack(module.program.session().f32(torch.arange(16.0)))
+        torch.from_dlpack(module.program.session().f32(given))
 
 dropped = threading.Thread(target=lambda: [views.pop() for _ in range(20)])
 dropped.start()
