@@ -29,11 +29,19 @@ static void fill_top(accrt_serve_logprob_t* out, uint32_t count,
   }
 }
 
+/* Whether the model gave the log probabilities that the request wants: `entries` for each token. */
+static bool has_logprobs(const accrt_serve_results_t* results, uint32_t entries) {
+  if (entries == 0)
+    return true;
+  return results->logprobs != NULL &&
+         (entries == 1 ||
+          (results->top_count > 0 && results->top_tokens != NULL && results->top_logprobs != NULL));
+}
+
 static void fill_logprobs(accrt_serve_logprob_t* out, const accsv_request_t* request,
                           const news_t* news) {
   const accrt_serve_results_t* results = news->results;
-  out[0] = (accrt_serve_logprob_t){*news->token,
-                                   results->logprobs != NULL ? results->logprobs[news->sample] : 0};
+  out[0] = (accrt_serve_logprob_t){*news->token, results->logprobs[news->sample]};
   fill_top(out + 1, request->parameters.top_logprobs, results, news->sample);
 }
 
@@ -199,9 +207,7 @@ static accrt_serve_logprob_t* score_of(const accsv_request_t* request, uint32_t 
 static void fill_score(accrt_serve_logprob_t* out, uint32_t top_count, int32_t token,
                        const accrt_serve_results_t* results, uint32_t sample) {
   const bool drawn = results->tokens[sample] == token;
-  out[0] = (accrt_serve_logprob_t){token, !drawn                      ? -INFINITY
-                                          : results->logprobs != NULL ? results->logprobs[sample]
-                                                                      : 0};
+  out[0] = (accrt_serve_logprob_t){token, drawn ? results->logprobs[sample] : -INFINITY};
   fill_top(out + 1, top_count, results, sample);
 }
 
@@ -238,8 +244,9 @@ void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part
   accsv_generation_t* generation = accsv_generation_of(part->sequence);
   const accsv_request_t* request = generation->request;
   const uint32_t first = accsv_part_sampled(part) + 1;
+  const bool given = has_logprobs(results, accsv_request_prompt_logprobs(request));
   for (uint32_t i = 0; i < accsv_part_scores(part); ++i) {
-    if (!is_token(engine, results->tokens[sample + i])) {
+    if (!given || !is_token(engine, results->tokens[sample + i])) {
       accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_KERNEL,
                         now_ns);
       return;
@@ -402,7 +409,8 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
                    const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
   accsv_sequence_t* sequence = &generation->sequence;
   accrt_status_t status = generation->constraint_status;
-  if (!is_token(engine, token))
+  if (!is_token(engine, token) ||
+      !has_logprobs(results, accsv_request_logprobs(generation->request)))
     status = ACCRT_ERROR_KERNEL;
   if (status != ACCRT_OK) {
     accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);

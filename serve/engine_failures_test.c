@@ -137,6 +137,45 @@ static void test_results_that_are_none(void** state) {
   accrt_serve_model_release(inner_model);
 }
 
+/* Of a model without log probabilities the request that wants them fails, and no other. */
+static void test_logprobs_that_others_want(void** state) {
+  (void)state;
+  static output_t outputs[4];
+  const uint32_t flags[4] = {0, ACCRT_SERVE_LOGPROBS, 0, ACCRT_SERVE_PROMPT_LOGPROBS};
+  inner_model = make_model(NULL);
+  for (wrong = WRONG_NO_TOP_TOKENS; wrong < WRONG_COUNT; ++wrong) {
+    memset(outputs, 0, sizeof outputs);
+    accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+    functions.info = dead_info;
+    functions.submit = wrong_submit;
+    functions.wait = wrong_wait;
+    functions.reset = wrong_reset;
+    accrt_serve_model_t* model;
+    assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+    accrt_serve_engine_t* engine;
+    assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+    for (uint32_t i = 0; i < 4; ++i) {
+      accrt_serve_request_t request = hello_request(5, &outputs[i]);
+      request.flags |= flags[i];
+      request.top_logprobs = flags[i] == ACCRT_SERVE_LOGPROBS;
+      request.prompt_top_logprobs = flags[i] == ACCRT_SERVE_PROMPT_LOGPROBS;
+      (void)submit(engine, &request);
+    }
+    while (step(engine) == ACCRT_OK)
+      take_all(engine);
+    take_all(engine);
+    for (uint32_t i = 0; i < 4; ++i) {
+      assert_int_equal(outputs[i].ends, 1);
+      assert_int_equal(outputs[i].status, flags[i] == 0 ? ACCRT_OK : ACCRT_ERROR_KERNEL);
+      assert_int_equal(outputs[i].token_count, flags[i] == 0 ? 5 : 0);
+    }
+    assert_int_equal(stats_of(engine).step_failures, 0);
+    accrt_serve_engine_release(engine);
+    accrt_serve_model_release(model);
+  }
+  accrt_serve_model_release(inner_model);
+}
+
 static void test_model_without_masks(void** state) {
   (void)state;
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
@@ -293,8 +332,11 @@ static void test_without_memory(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_failing_steps),       cmocka_unit_test(test_dead_model),
-      cmocka_unit_test(test_without_memory),      cmocka_unit_test(test_results_that_are_none),
+      cmocka_unit_test(test_failing_steps),
+      cmocka_unit_test(test_dead_model),
+      cmocka_unit_test(test_without_memory),
+      cmocka_unit_test(test_results_that_are_none),
+      cmocka_unit_test(test_logprobs_that_others_want),
       cmocka_unit_test(test_model_without_masks),
   };
   return cmocka_run_group_tests(tests, begin_tests, end_tests);

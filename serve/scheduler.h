@@ -61,9 +61,7 @@ typedef struct accsv_plan {
   accsv_part_t* parts;        /* of `rows` */
   const accsv_copy_t* copies; /* until the next plan */
   uint32_t copy_count;
-  uint64_t begun_ns;  /* the engine's */
-  bool logprobs;      /* its samples need log probabilities */
-  uint32_t top_count; /* most alternatives that one of them needs */
+  uint64_t begun_ns; /* the engine's */
 } accsv_plan_t;
 
 typedef struct accsv_filling {

@@ -420,15 +420,6 @@ static void note_pace(accrt_serve_engine_t* engine, const accsv_plan_t* plan, ui
     engine->scheduler.mixed_tokens = accsv_pace_tokens(&engine->pace, engine->options.max_step_ns);
 }
 
-/* Arrays that a model may not leave out. */
-static bool are_complete(const accsv_plan_t* plan, const accrt_serve_results_t* results) {
-  return (results->tokens != NULL || plan->samples == 0) &&
-         (results->logprobs != NULL || !plan->logprobs) &&
-         (results->top_count != 0 || plan->top_count == 0) &&
-         (results->top_count == 0 ||
-          (results->top_tokens != NULL && results->top_logprobs != NULL));
-}
-
 static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
   const accrt_serve_model_functions_t* functions = &engine->model->functions;
   accsv_plan_t plan = engine->plans[0];
@@ -436,7 +427,7 @@ static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
   const uint64_t begin_ns = accsv_now(engine);
   accrt_status_t status = functions->wait(functions->self, plan.step, &results);
   const uint64_t now_ns = accsv_now(engine);
-  if (status == ACCRT_OK && !are_complete(&plan, &results))
+  if (status == ACCRT_OK && results.tokens == NULL && plan.samples > 0)
     status = ACCRT_ERROR_KERNEL;
   engine->model_ns += now_ns - begin_ns;
   if (status != ACCRT_OK)
@@ -473,8 +464,6 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   if (plan->fresh)
     note_parts(engine, plan, now_ns);
   accsv_batch_lay(&engine->batch, plan, &step);
-  plan->logprobs = (step.flags & ACCRT_SERVE_STEP_LOGPROBS) != 0;
-  plan->top_count = step.top_count;
   const bool masked = (step.flags & ACCRT_SERVE_STEP_MASKS) != 0;
   const bool known = engine->in_flight++ == 0;
   ++engine->figures.steps;

@@ -198,8 +198,8 @@ typedef struct accrt_serve_masks {
 ACCRT_ASSERT_LAYOUT(accrt_serve_masks_t, reserved, 40);
 
 /** The results of a step. A model fills it in `wait`; its arrays are valid until the model's next
- * `wait`. If a token is outside [0, vocab_size), its request fails; if an array that is needed is
- * NULL, the step fails: both with ACCRT_ERROR_KERNEL. */
+ * `wait`. A request fails with ACCRT_ERROR_KERNEL if its token is outside [0, vocab_size), or if an
+ * array that it wants is NULL; without `tokens` the step fails, also with ACCRT_ERROR_KERNEL. */
 typedef struct accrt_serve_results {
   uint32_t struct_size;
   uint32_t top_count;        /**< alternatives of each sample in top_tokens and top_logprobs */
