@@ -368,6 +368,8 @@ static accrt_status_t put_prefixes(http_job_t* job, const accrt_serve_request_t*
       accrt_http_put_prompt(job->server, &choice->text, requests[part]->prompt,
                             requests[part]->prompt_count);
     job->unsent_bytes += choice->text.size;
+    if ((job->flags & ACCRT_HTTP_STREAM) == 0) /* it becomes JSON whole */
+      job->unsent_bytes += accrt_http_escapes(&choice->text, 0);
     choice->offset = choice->prefix = characters(&choice->text);
     if (job->unsent_bytes > limit)
       return HTTP_FAIL(BUDGET, "the prompts in the answer have more than %llu bytes",

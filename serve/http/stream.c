@@ -151,6 +151,8 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
     accrt_http_put_logprobs(job, choice, event, choice->text.size - text_before);
   job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
+  if ((job->flags & ACCRT_HTTP_STREAM) == 0 && event->embedding == NULL) /* it becomes JSON whole */
+    job->unsent_bytes += accrt_http_escapes(&choice->text, text_before);
   choice->tokens += event->token_count;
   job->output_tokens += event->token_count;
 }
@@ -185,12 +187,15 @@ static void deliver_prompt(http_job_t* job, const http_part_t* part,
   for (uint32_t i = 0; c->job == job && i < job->choices_per_part; ++i) {
     const uint32_t index = part->index * job->choices_per_part + i;
     http_choice_t* choice = &job->choices[index];
-    const size_t before = accrt_http_choice_bytes(choice) + choice->prompt.size;
+    const size_t before = accrt_http_choice_bytes(choice);
     if ((job->flags & ACCRT_HTTP_ECHO_LOGPROBS) != 0 && job->kind == ACCRT_HTTP_COMPLETION)
       accrt_http_put_prompt_logprobs(job, choice, event);
     if ((job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0 && i == 0)
       accrt_http_put_vllm_logprobs(job, &choice->prompt, event);
-    const size_t more = accrt_http_choice_bytes(choice) + choice->prompt.size - before;
+    /* Each choice of a completion repeats those of the first. */
+    const size_t copies = job->kind == ACCRT_HTTP_COMPLETION ? job->choices_per_part : 1;
+    const size_t more =
+        accrt_http_choice_bytes(choice) - before + (i == 0 ? choice->prompt.size * copies : 0);
     job->unsent_bytes += more;
     job->prompt_bytes += more;
     if (has_room(job))

@@ -145,17 +145,17 @@ uint32_t accrt_http_is_utf8(const char* bytes, size_t size) {
   return 1;
 }
 
-static void put_control(http_text_t* text, unsigned char byte) {
+/* A control character, a quote or a backslash as JSON has it. */
+static const char* control(unsigned char byte, char code[7]) {
   static const char hex[] = "0123456789abcdef";
   static const char letters[] = "\bb\tt\nn\ff\rr\"\"\\\\";
   for (size_t i = 0; i + 1 < sizeof letters; i += 2)
     if ((unsigned char)letters[i] == byte) {
-      const char pair[2] = {'\\', letters[i + 1]};
-      accrt_http_put(text, pair, 2);
-      return;
+      memcpy(code, (const char[3]){'\\', letters[i + 1], 0}, 3);
+      return code;
     }
-  const char code[6] = {'\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15]};
-  accrt_http_put(text, code, 6);
+  memcpy(code, (const char[7]){'\\', 'u', '0', '0', hex[byte >> 4], hex[byte & 15], 0}, 7);
+  return code;
 }
 
 /* Ends of lines to some clients, which then cut an event there. */
@@ -167,27 +167,46 @@ static const char* line_end(const unsigned char* at, size_t length) {
   return NULL;
 }
 
+/* What stands for the sequence of `length` bytes in a JSON string; NULL: the sequence itself. */
+static const char* escape(const unsigned char* at, size_t length, char code[7]) {
+  if (length == 0)
+    return "\xEF\xBF\xBD";
+  if (length > 1)
+    return line_end(at, length);
+  return at[0] < 0x20 || at[0] == '"' || at[0] == '\\' ? control(at[0], code) : NULL;
+}
+
 void accrt_http_put_escaped(http_text_t* text, const char* bytes, size_t size) {
   const unsigned char* at = (const unsigned char*)bytes;
   size_t plain = 0; /* from here on nothing has been put */
-  size_t i = 0;
-  while (i < size) {
+  char code[7];
+  for (size_t i = 0; i < size;) {
     const size_t length = sequence(at + i, size - i);
-    const int special = length == 1 && (at[i] < 0x20 || at[i] == '"' || at[i] == '\\');
-    const char* replacement = length == 0 ? "\xEF\xBF\xBD" : line_end(at + i, length);
-    if (!special && replacement == NULL) {
-      i += length;
-      continue;
-    }
-    accrt_http_put(text, bytes + plain, i - plain);
-    if (special)
-      put_control(text, at[i]);
-    else
+    const char* replacement = escape(at + i, length, code);
+    if (replacement != NULL) {
+      accrt_http_put(text, bytes + plain, i - plain);
       accrt_http_put_text(text, replacement);
+    }
     i += length == 0 ? 1 : length;
-    plain = i;
+    if (replacement != NULL)
+      plain = i;
   }
   accrt_http_put(text, bytes + plain, size - plain);
+}
+
+size_t accrt_http_escapes(const http_text_t* text, size_t from) {
+  size_t more = 0;
+  char code[7];
+  for (size_t i = from; i < text->size;) {
+    const unsigned char* at = (const unsigned char*)text->data + i;
+    const size_t length = sequence(at, text->size - i);
+    const size_t taken = length == 0 ? 1 : length;
+    const char* replacement = escape(at, length, code);
+    if (replacement != NULL)
+      more += strlen(replacement) - taken;
+    i += taken;
+  }
+  return more;
 }
 
 void accrt_http_put_string(http_text_t* text, const char* words) {

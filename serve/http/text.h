@@ -54,6 +54,8 @@ void accrt_http_put_u64(http_text_t* text, uint64_t number);
 uint32_t accrt_http_is_utf8(const char* bytes, size_t size);
 /* The inside of a JSON string: escaped, without quotes. What is no UTF-8 becomes U+FFFD. */
 void accrt_http_put_escaped(http_text_t* text, const char* bytes, size_t size);
+/* How many bytes the text from that place on takes more there than here. */
+size_t accrt_http_escapes(const http_text_t* text, size_t from);
 /* A JSON string, or null for NULL. */
 void accrt_http_put_string(http_text_t* text, const char* words);
 /* A JSON number with as few digits as tell this float, which is finite, from its neighbours. */

@@ -174,6 +174,19 @@ def test_prompts_that_an_answer_repeats_count_before_the_engine_has_the_request(
         assert other.startswith(b"HTTP/1.1 200 "), other
 
 
+@pytest.mark.parametrize("body", [
+    {"prompt": "\x01" * 4000, "n": 40, "echo": True, "max_tokens": 1},  # six bytes for each
+    {"prompt": "ab" * 50, "n": 64, "max_tokens": 1, "prompt_logprobs": 20},  # in each choice
+    {"prompt": "ab", "n": 128, "max_tokens": 2000, "ignore_eos": True, "logit_bias": {"1": 100}},
+])  # fmt: skip
+def test_what_becomes_longer_as_json_counts(body):
+    with served(max_held_bytes=MIB) as server:
+        answer = server.raw(post("/v1/completions", body))
+        assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"answer_too_large"' in answer, (len(answer), answer[:300])
+        other = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+        assert other.startswith(b"HTTP/1.1 200 "), other
+
+
 def test_answers_that_nobody_reads_are_bounded_together():
     body = {**LARGE, "max_tokens": 32, "logprobs": 20}  # some 6 MiB, of which sockets take a part
     with served(max_held_bytes=8 * MIB) as server:
