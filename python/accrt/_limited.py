@@ -63,6 +63,20 @@ def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
     end(process)
 
 
+def _start(command: List[str]) -> "subprocess.Popen[bytes]":
+    """With pipes of ours: where descriptors run out, those that Popen makes may stay open."""
+    pipes: List[int] = []
+    try:
+        pipes += os.pipe()
+        pipes += os.pipe()
+        process = subprocess.Popen(command, stdin=pipes[0], stdout=pipes[3], start_new_session=True)
+        process.stdin, process.stdout = os.fdopen(pipes.pop(1), "wb", 0), os.fdopen(pipes.pop(1), "rb", 0)
+        return process
+    finally:
+        for number in pipes:
+            os.close(number)
+
+
 def end(process: "subprocess.Popen[bytes]") -> None:
     """Ends a process, and closes its pipes."""
     process.kill()
@@ -78,8 +92,7 @@ class _Process:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         paths = dict.fromkeys([folder, *(path for path in sys.path if os.path.isabs(path))])
         try:
-            self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
-                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
+            self._process = _start([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths])
         except OSError as error:
             raise NotStarted(f"no helper process can be started with {sys.executable}: {error}") from None
         self.owner, self.since = os.getpid(), monotonic()

@@ -3,6 +3,7 @@
 #include "serve/http/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
@@ -144,20 +145,43 @@ static void refuse_client(http_server_t* server, int fd) {
   close(fd);
 }
 
+void accrt_http_keep_spare(http_server_t* server) {
+  if (server->spare < 0)
+    server->spare = fcntl(server->wake, F_DUPFD_CLOEXEC, 0);
+}
+
+/* No descriptor is left for a client: it gets the spare one, and 503. Returns 0, or an errno:
+ * EAGAIN where none waits, which Linux does not say without a descriptor. */
+static int refuse_with_spare(http_server_t* server) {
+  if (server->spare < 0)
+    return EMFILE;
+  close(server->spare);
+  server->spare = -1;
+  const int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int error = fd < 0 ? errno : 0;
+  if (fd >= 0)
+    refuse_client(server, fd);
+  accrt_http_keep_spare(server);
+  return error;
+}
+
 static void accept_clients(http_server_t* server) {
   for (uint32_t i = 0; i < ACCEPTS_AT_ONCE; ++i) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
     const int fd =
         accept4(server->listener, (struct sockaddr*)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-      continue;
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+    int error = fd < 0 ? errno : 0;
+    if (error == EMFILE || error == ENFILE)
+      error = refuse_with_spare(server);
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
       server->accept_again_ns = server->now_ns + accept_pause_ns;
       watch_listener(server, 0);
     }
-    if (fd < 0)
+    if (error != 0 && error != EINTR && error != ECONNABORTED)
       return;
+    if (fd < 0)
+      continue;
     if (server->connection_count >= server->max_connections) {
       refuse_client(server, fd);
       continue;
@@ -203,6 +227,7 @@ static void free_dead(http_server_t* server) {
 static void expire(http_server_t* server) {
   if (server->accept_again_ns != 0 && server->now_ns >= server->accept_again_ns) {
     server->accept_again_ns = 0;
+    accrt_http_keep_spare(server);
     watch_listener(server, EPOLLIN);
   }
   if (server->now_ns < server->next_deadline_ns)

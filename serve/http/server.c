@@ -146,6 +146,7 @@ static accrt_status_t open_loop(http_server_t* server) {
       watch(server, server->listener, &server->listener) != 0 ||
       watch(server, accrt_serve_engine_event_fd(server->engine), &server->engine) != 0)
     return HTTP_FAIL_ERRNO(errno, "no descriptor to wait with: %s", strerror(errno));
+  accrt_http_keep_spare(server);
   return ACCRT_OK;
 }
 
@@ -165,7 +166,7 @@ static void find_tokens(http_server_t* server) {
 /* ---- Life ---- */
 
 static void destroy(http_server_t* server) {
-  const int descriptors[] = {server->listener, server->wake, server->epoll};
+  const int descriptors[] = {server->listener, server->wake, server->spare, server->epoll};
   for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; ++i)
     if (descriptors[i] >= 0)
       close(descriptors[i]);
@@ -237,7 +238,7 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
   server->references = 1;
   server->process = getpid();
   server->engine = accrt_serve_engine_retain(engine);
-  server->epoll = server->listener = server->wake = -1;
+  server->epoll = server->listener = server->wake = server->spare = -1;
   server->next_deadline_ns = UINT64_MAX;
   server->now_ns = accrt_serve_now_ns();
   server->started_at = (uint64_t)time(NULL);

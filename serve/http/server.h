@@ -245,6 +245,7 @@ struct accrt_http_server {
   pthread_t thread;
   uint32_t has_thread;
   int32_t epoll, listener, wake;
+  int32_t spare; /* kept for refusing a client when there is no other; -1: that one was gone, too */
   uint32_t port;
   http_connection_t* connections;
   _Atomic uint32_t connection_count;
@@ -413,6 +414,8 @@ void accrt_http_put_embeddings(const struct accrt_http_job* job, http_text_t* bo
 
 void* accrt_http_loop(void* server);
 void accrt_http_wake(http_server_t* server);
+/* Sees to it that there is a spare descriptor, if one can be had. */
+void accrt_http_keep_spare(http_server_t* server);
 /* epoll watches the connection for this. */
 void accrt_http_watch(http_connection_t* connection, uint32_t interest);
 /* The connection's deadline is this. */

@@ -3,6 +3,11 @@ refused: what is refused takes about as much as was sent."""
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 import tracemalloc
 import zlib
@@ -12,7 +17,7 @@ import pytest
 from accrt.serve import requests, tools
 from accrt.serve.parameters import BadParameter, checked, near, shown
 from accrt.serve.text import template_names
-from serve_http import need_server, post, read_all, served, until
+from serve_http import get, need_server, post, read_all, served, until
 
 need_server()
 
@@ -210,3 +215,105 @@ def test_large_honest_bodies_are_taken():
     assert requests.parse(json.dumps({"prompt": prompts}).encode())["prompt"] == prompts
     text = json.dumps([{"a": [1, 2]}] * 100000)
     assert requests.parse(json.dumps({"prompt": text}).encode())["prompt"] == text
+
+
+# A server with few descriptors; clients are in the process of the test.
+SERVER = """
+import os, resource, sys
+from accrt import serve
+import serve_http
+loaded = serve.simulated(chat_template=serve_http.TEMPLATE)
+engine = serve.Engine(loaded.model)
+server = serve.Server(engine, loaded.text, name="sim", port=0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+print(server.port, flush=True)
+sys.stdin.readline()
+drained = server.drain(20)
+server.close(), engine.close(), loaded.text.close()
+print(drained, flush=True)
+"""
+
+
+class WithoutDescriptors:
+    """A server in another process, which has room for some connections."""
+
+    def __enter__(self):
+        path = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+        self.port = int(self.process.stdout.readline())
+        return self
+
+    def __exit__(self, *_):
+        out, _ = self.process.communicate("\n", timeout=60)
+        assert out == "True\n" and self.process.returncode == 0
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def seconds(self):
+        """Processor time."""
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            return sum(map(int, file.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def helpers(self):
+        tasks = f"/proc/{self.process.pid}/task"
+        return [int(child) for task in os.listdir(tasks) for child in open(f"{tasks}/{task}/children").read().split()]
+
+    def fill(self, spare):
+        """Connections, until so many descriptors are left: the server's own spare one is open."""
+        clients = []
+        while self.open_files() < 24 - spare:
+            before = self.open_files()
+            clients.append(self.connect())
+            assert until(lambda: self.open_files() > before)
+        return clients
+
+
+def test_without_descriptors_clients_are_refused_and_others_served():
+    with WithoutDescriptors() as server:
+        rest = server.open_files()
+        clients = server.fill(0)
+        for _ in range(3):
+            with server.connect() as late:
+                late.sendall(get("/health"))
+                assert read_all(late).startswith(b"HTTP/1.1 503 ")
+        clients[0].sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+        assert read_all(clients[0]).startswith(b"HTTP/1.1 200 ")
+        clients[0].close()
+        more = server.fill(0)
+        waiting = [server.connect() for _ in range(20)]
+        before = server.seconds()
+        time.sleep(1)
+        assert server.seconds() - before < 0.5
+        for client in clients + more + waiting:
+            client.close()
+        assert until(lambda: server.open_files() <= rest)
+        with server.connect() as client:
+            client.sendall(get("/health"))
+            assert read_all(client).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("spare", range(4))
+def test_a_process_that_cannot_start_leaves_no_descriptor(spare):
+    """One for chat templates: it needs six for a moment, of which the one that ended had two."""
+    chat = post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}, close=False)
+    with WithoutDescriptors() as server:
+        rest = server.open_files()
+        clients = server.fill(spare)
+        for helper in server.helpers():
+            os.kill(helper, signal.SIGKILL)
+            assert until(lambda: open(f"/proc/{helper}/stat").read().rsplit(")", 1)[1].split()[0] == "Z")
+        for _ in range(3):
+            clients[0].sendall(chat)
+            answer = clients[0].recv(65536)
+            assert answer.startswith(b"HTTP/1.1 503 ") and b"no helper process can be started" in answer, answer
+        for client in clients:
+            client.close()
+        assert until(lambda: server.open_files() <= rest - 2), (server.open_files(), rest)
+        with server.connect() as client:
+            client.sendall(chat)
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
