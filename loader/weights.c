@@ -209,9 +209,12 @@ static accrt_status_t refuse_duplicate(const accrt_weights_t* weights, uint32_t 
 static accrt_status_t complete(accrt_weights_t* weights, const char* path) {
   const accx_weights_file_t* first = &weights->files[0];
   const bool one_file = (weights->flags & ACCRT_WEIGHTS_FLAG_ONE_FILE) != 0;
+  /* Of GGUF alone. One file is a set of one, or of none once its parts were merged: it has all. */
+  const bool is_part = first->split_count > 1 || first->split_number > 0 ||
+                       first->split_tensors > weights->entry_count;
   if (first->kind == 0)
     ACCRT_TRY(accx_weights_load_index(weights, one_file ? NULL : path));
-  else if (first->kind == ACCRT_WEIGHTS_KIND_GGUF && first->split_count > 1 && !one_file)
+  else if (is_part && !one_file)
     ACCRT_TRY(accx_weights_load_parts(weights, path));
   weights->kind = weights->files[0].kind;
   uint32_t duplicate;

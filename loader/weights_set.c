@@ -348,7 +348,7 @@ accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* pat
   if (number >= count || count > ACCX_WEIGHTS_MAX_FILES ||
       !read_part_name(path, number, count, stem, sizeof stem - PART_TEXT_BYTES)) {
     return ACCX_REFUSE(weights->name, gguf_SPLIT,
-                       "it says that it is part %" PRIu32 " of %" PRIu32
+                       "it says it is part %" PRIu32 " of %" PRIu32
                        " (of at most %u); its name should end in '" PART_TEXT "'",
                        number, count, ACCX_WEIGHTS_MAX_FILES, number + 1, count);
   }
@@ -361,7 +361,7 @@ accrt_status_t accx_weights_load_parts(accrt_weights_t* weights, const char* pat
     if (file->kind != ACCRT_WEIGHTS_KIND_GGUF || file->split_number != i ||
         file->split_count != count) {
       return ACCX_REFUSE(file->name, gguf_SPLIT_PARTS,
-                         "it says that it is part %" PRIu32 " of %" PRIu32 ", not part %" PRIu32
+                         "it says it is part %" PRIu32 " of %" PRIu32 ", not part %" PRIu32
                          " of %" PRIu32,
                          file->split_number, file->split_count, i, count);
     }

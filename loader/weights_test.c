@@ -368,6 +368,17 @@ static void split_set(void** state) {
   save_bytes(f, "n-00001-of-00002.gguf", part(0, 2, 3, "a"));
   save_bytes(f, "n-00002-of-00002.gguf", part(1, 2, 3, "b"));
   BAD_SPLIT("n-00001-of-00002.gguf", "17");
+  /* A set of one file, as a merged one is, has all tensors and no further part. */
+  for (uint16_t count = 0; count < 2; ++count) {
+    save_bytes(f, "k-00001-of-00001.gguf", part(0, count, 1, "a"));
+    assert_int_equal(open_named(f, "k-00001-of-00001.gguf", 0, &weights), ACCRT_OK);
+    accrt_weights_release(weights);
+    save_bytes(f, "k-00001-of-00001.gguf", part(0, count, 2, "a"));
+    expect(open_named(f, "k-00001-of-00001.gguf", 0, &weights), ACCRT_ERROR_INVALID_FORMAT,
+           count == 0 ? "(gguf rule 15)" : "(gguf rule 17)", __LINE__);
+    save_bytes(f, "renamed.gguf", part(1, count, 1, "a"));
+    BAD_SPLIT("renamed.gguf", "15");
+  }
   bytes = gguf(3, 0, 1);
   put_pair(&bytes, "split.no", ACCRT_METADATA_U64);
   put_u64(&bytes, 0);
