@@ -49,8 +49,7 @@ accrt_status_t accrt_check_arguments(accrt_error_place_t place, const char* name
 
 accrt_status_t accrt_fail_forked(void) {
   return ACCRT_FAIL(
-      FORKED,
-      "this process was forked from one that used the library; its handles belong to the parent");
+      FORKED, "forked from a process that used the library: start workers by spawn, not fork");
 }
 
 accrt_status_t accrt_fork_instance_born(void) {

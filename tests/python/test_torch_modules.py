@@ -277,6 +277,24 @@ def test_a_forked_child_has_its_own(plain):
     assert (ours.w == 2).all()
 
 
+def test_workers_of_a_data_loader_are_told_what_to_do(plain):
+    import accrt.torch
+
+    ours = accrt.torch.Module(plain)
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, row):
+            return ours(torch.full((2, 5), float(row)))
+
+    first, _ = ours(torch.ones(2, 5))
+    with pytest.raises(accrt.ForkedError, match="start workers by spawn, not fork"):
+        list(torch.utils.data.DataLoader(Rows(), num_workers=2, multiprocessing_context="fork"))
+    assert torch.equal(ours(torch.ones(2, 5))[0], first)
+
+
 def test_an_instance_that_takes_no_weights_without_a_signature_has_copies(monkeypatch, tmp_path):
     import accrt.torch
 
