@@ -217,6 +217,25 @@ def test_large_honest_bodies_are_taken():
     assert requests.parse(json.dumps({"prompt": text}).encode())["prompt"] == text
 
 
+def test_requests_without_memory_end_alone(monkeypatch, capfd):
+    """Neither does a worker end whose report of a failure fails."""
+    def failing(error):
+        def work(*_):
+            raise error("x")
+        return work
+
+    monkeypatch.setattr("traceback.print_exc", failing(MemoryError))
+    with served(workers=2) as server:
+        for error, status, word in ((MemoryError, b"503", b'"code":"overloaded"'), (KeyError, b"500", b'"code":"internal"')):
+            with monkeypatch.context() as patch:
+                patch.setattr(requests, "tokenize", failing(error))
+                for _ in range(4):
+                    answer = server.raw(post("/tokenize", {"prompt": "x"}))
+                    assert answer.startswith(b"HTTP/1.1 " + status) and word in answer, answer
+        assert server.raw(post("/tokenize", {"prompt": "x"})).startswith(b"HTTP/1.1 200 ")
+    assert capfd.readouterr().err == ""
+
+
 # A server with few descriptors; clients are in the process of the test.
 SERVER = """
 import os, resource, sys

@@ -18,7 +18,7 @@ import time
 
 import pytest
 import serve_http
-from serve_http import Answer, post
+from serve_http import Answer, post, read_all, served
 
 serve_http.need_server()
 
@@ -120,6 +120,70 @@ def test_a_small_grammar_that_never_compiles_holds_no_worker(llm, name, capfd, m
     assert caught.value.code == "grammar_too_complex" and capfd.readouterr().err == ""
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
     assert llm.generate("x", guided_regex="a{3}", max_tokens=9).text == "aaa"
+
+
+def test_a_grammar_that_was_too_complex_is_not_tried_again_at_once(monkeypatch):
+    tried = []
+
+    class Late:
+        def __init__(self, model):
+            pass
+
+        def constraint(self, kind, text, helper, turn):
+            tried.append(text)
+            raise _limited.Overdue("no answer")
+
+    monkeypatch.setattr(grammar, "Grammars", Late)
+    compiler = grammar.Compiler(None)
+    for text in "aaba":
+        with pytest.raises(serve.BadParameter, match="guided_regex takes longer than 10 seconds to compile") as caught:
+            compiler(parameters.Grammar("guided_regex", "regex", text))
+        assert caught.value.code == "grammar_too_complex"
+    assert tried == ["a", "b"]
+    monkeypatch.setattr(grammar, "monotonic", lambda: time.monotonic() + 61)
+    with pytest.raises(serve.BadParameter, match="takes longer"):
+        compiler(parameters.Grammar("guided_regex", "regex", "a"))
+    assert tried == ["a", "b", "a"]
+
+
+def test_grammars_that_take_long_leave_a_worker(monkeypatch):
+    monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 0.3)
+    turns, held, ended = grammar.Turns(1), threading.Event(), threading.Event()
+
+    def hold():
+        with turns.turn():
+            held.set()
+            ended.wait(20)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(20)
+    for _ in range(2):  # the second one does not wait at all
+        with pytest.raises(_limited.NotStarted, match="the grammars of other requests take long to compile"), turns.turn():
+            pass
+    ended.set()
+    holder.join()
+    with turns.turn():
+        pass
+
+
+def test_a_server_with_an_endless_grammar_goes_on(monkeypatch):
+    pytest.importorskip("llguidance")
+    monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 1.0)
+    with served(workers=2) as server:
+        clients = [server.connect() for _ in range(3)]
+        for i, client in enumerate(clients):
+            source = ENDLESS["conjunctions"]["guided_grammar"] + f" & /.{{{i + 1}}}.*/"
+            client.sendall(post("/v1/completions", {"prompt": "x", "guided_grammar": source}))
+        begin = time.monotonic()
+        answer = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+        assert answer.startswith(b"HTTP/1.1 200 ") and time.monotonic() - begin < grammar.TRIAL_SECONDS / 2
+        answers = sorted(read_all(client) for client in clients)
+        assert b"grammar_too_complex" in answers[0] and all(one.startswith(b"HTTP/1.1 503 ") for one in answers[1:]), answers
+        for client in clients:
+            client.close()
+        answer = server.raw(post("/v1/completions", {"prompt": "x", "guided_regex": "a{2}"}))
+        assert answer.startswith(b"HTTP/1.1 200 ") and b'"text":"aa"' in answer
 
 
 def test_a_process_that_tries_grammars_is_replaced(monkeypatch):

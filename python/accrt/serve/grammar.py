@@ -8,13 +8,16 @@ which the engine opens itself: no Python runs for a token.
 from __future__ import annotations
 
 import collections
+import contextlib
 import glob
+import hashlib
 import importlib.machinery
 import json
 import os
 import sys
 import threading
-from typing import Optional, Tuple
+from time import monotonic
+from typing import ContextManager, Deque, Iterator, Optional, Tuple
 
 from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
@@ -28,6 +31,37 @@ _KEPT, _KEPT_BYTES = 128, 256 << 10  # what a grammar takes of memory follows fr
 TRIAL_SECONDS, TRIAL_BYTES = 10.0, 512 << 20
 MOST_WORDS = 1000  # of its answer
 _STACK_BYTES = 1 << 30  # of the thread that compiles: serve/grammars.c
+#: A grammar that was too complex is not tried again for this time: the machine may have been busy.
+_REFUSED_SECONDS = 60.0
+#: For a grammar that takes longer than this, others do not wait: honest ones take less.
+PATIENCE_SECONDS = 3.0
+
+
+class Turns:
+    """So many of a server's workers may compile grammars at a time: the others serve requests that
+    have no new one. Where all of them take long, a further grammar is refused and does not wait."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._changed = most, threading.Condition()
+        self._begun: Deque[float] = collections.deque()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Raises NotStarted where there is none."""
+        with self._changed:
+            while len(self._begun) >= self._most:
+                left = self._begun[-1] + PATIENCE_SECONDS - monotonic()
+                if left <= 0:
+                    raise _limited.NotStarted("the grammars of other requests take long to compile: try again later")
+                self._changed.wait(left)
+            begun = monotonic()
+            self._begun.append(begun)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._begun.remove(begun)
+                self._changed.notify_all()
 
 
 class Constraint(Handle):
@@ -53,19 +87,20 @@ class Grammars(Handle):
         self._path = found = path or _library()
         super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, handle, found.encode() if found else None)))
 
-    def constraint(self, kind: str, text: str, helper: Optional[_limited.Helper] = None) -> Constraint:
-        """The compiled grammar. `helper` tries it first. What ends that is an error of _limited, or
-        OutOfMemoryError."""
+    def constraint(self, kind: str, text: str, helper: Optional[_limited.Helper] = None, turn: Optional[ContextManager[None]] = None) -> Constraint:
+        """The compiled grammar. `helper` tries it first; both compile it within `turn`. What ends
+        that is an error of _limited, or OutOfMemoryError."""
         key = (kind, text)
         with self._guard:
             if key in self._constraints:
                 self._constraints.move_to_end(key)
                 return self._constraints[key]
-        if helper is not None:
-            why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
-            if why:
-                raise OutOfMemoryError(why.decode())
-        made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
+        with turn or contextlib.nullcontext():
+            if helper is not None:
+                why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
+                if why:
+                    raise OutOfMemoryError(why.decode())
+            made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
         with self._guard:
             self._constraints[key] = made
             while len(self._constraints) > 1 and (len(self._constraints) > _KEPT or sum(len(text) for _, text in self._constraints) > _KEPT_BYTES):
@@ -93,6 +128,7 @@ class Compiler:
 
     def __init__(self, model: Handle) -> None:
         self._model, self._guard, self._grammars = model, threading.Lock(), None
+        self._refused: "collections.OrderedDict[bytes, Tuple[str, float]]" = collections.OrderedDict()
         self._helper = _limited.Helper("accrt.serve._trial", _STACK_BYTES + TRIAL_BYTES, TRIAL_SECONDS) if _limited.possible() else None
 
     def close(self) -> None:
@@ -100,21 +136,26 @@ class Compiler:
         if self._helper is not None:
             self._helper.close()
 
-    def __call__(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
+    def __call__(self, grammar: Optional[Grammar], turns: Optional[Turns] = None) -> Optional[Constraint]:
         """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that
-        compiles it."""
+        compiles it. NotStarted: `turns` has none for it."""
         if grammar is None:
             return None
+        key = hashlib.sha256(f"{grammar.kind} {grammar.text}".encode(errors="surrogatepass")).digest()
+        with self._guard:
+            why, until = self._refused.get(key, ("", 0.0))
+        if monotonic() < until:
+            raise BadParameter(grammar.parameter, f"{grammar.parameter} {why}", "grammar_too_complex")
         try:
             with self._guard:
                 if self._grammars is None:
                     self._grammars = Grammars(self._model)
-            return self._grammars.constraint(grammar.kind, grammar.text, self._helper)
+            return self._grammars.constraint(grammar.kind, grammar.text, self._helper, turns.turn() if turns is not None else None)
         except _limited.Overdue:
-            raise BadParameter(grammar.parameter, f"{grammar.parameter} takes longer than {TRIAL_SECONDS:g} seconds to compile", "grammar_too_complex") from None
+            raise self._too_complex(grammar, key, f"takes longer than {TRIAL_SECONDS:g} seconds to compile") from None
         except (_limited.Ended, OutOfMemoryError) as error:
-            why = f"{grammar.parameter} takes more than {TRIAL_BYTES >> 20} MiB of memory to compile, or ended the compiler: {error}"
-            raise BadParameter(grammar.parameter, why, "grammar_too_complex") from None
+            why = f"takes more than {TRIAL_BYTES >> 20} MiB of memory to compile, or ended the compiler: {error}"
+            raise self._too_complex(grammar, key, why) from None
         except UnsupportedError as error:
             why = "" if "no such file" in error.message.lower() else f" ({error.message})"
             raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance{why}", "unsupported") from None
@@ -122,3 +163,10 @@ class Compiler:
             raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}", "unsupported") from None
         except InvalidFormatError as error:
             raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}") from None
+
+    def _too_complex(self, grammar: Grammar, key: bytes, why: str) -> BadParameter:
+        with self._guard:
+            self._refused[key] = why, monotonic() + _REFUSED_SECONDS
+            while len(self._refused) > _KEPT:
+                self._refused.popitem(last=False)
+        return BadParameter(grammar.parameter, f"{grammar.parameter} {why}", "grammar_too_complex")

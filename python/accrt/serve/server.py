@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import json
 import os
 import re
@@ -21,6 +23,7 @@ from . import options as given_options
 from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
+from .grammar import Turns
 from .parameters import BadParameter, Limits, shown
 from .text import Text, TokenizerError
 
@@ -124,7 +127,7 @@ class Server(Handle):
     of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
-    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept")
+    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept", "_constrain")
     _kind = "accrt_http_server"
 
     def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None,
@@ -149,7 +152,8 @@ class Server(Handle):
         self._limits = Limits.of(engine.model.info)
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
-        count = chosen["workers"] or min(4, os.cpu_count() or 1)
+        count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))
+        self._constrain = functools.partial(engine.constraint, turns=Turns(max(1, count - 1)))
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
@@ -210,7 +214,8 @@ class Server(Handle):
             try:
                 self._serve(job)
             except BaseException:  # noqa: BLE001 - others are still served
-                traceback.print_exc()
+                with contextlib.suppress(BaseException):  # without memory
+                    traceback.print_exc()
 
     def _serve(self, job: Any) -> None:
         """Every job is answered, whatever goes wrong."""
@@ -230,19 +235,21 @@ class Server(Handle):
             fail(job, status, error.message, None, code)
             if error.status == _ffi.ACCRT_ERROR_POISONED:
                 self._failed()
+        except MemoryError:
+            fail(job, 503, "the server has no memory for this request", None, "overloaded")
         except BaseException:  # noqa: BLE001 - a fault of ours ends one request, and so does a panic of a tokenizer, which is no Exception
-            traceback.print_exc()
             fail(job, 500, "the server failed at this request", None, "internal")
+            traceback.print_exc()
 
     def _answer(self, job: Any) -> None:
         info = _ffi.accrt_http_job_info()
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self.names, now_ns(), self.engine.constraint)
+            work = requests.chat(given, self._text, self.names, now_ns(), self._constrain)
             names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self.names, now_ns(), self.engine.constraint)
+            work = requests.completion(given, self._text, self.names, now_ns(), self._constrain)
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
