@@ -493,6 +493,24 @@ def test_templates_go_on_after_a_limit():
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("config, said", [
+    ({f"a{i}_token": "" for i in range(257)}, "has 257 special tokens"), ({"bos_token": "x" * (64 << 10)}, "has 1 special tokens of 65553 bytes"),
+])  # fmt: skip
+def test_special_tokens_of_a_template_are_few(config, said):
+    """Each chat takes them along: 200,000 of them cost it more than a second."""
+    with pytest.raises(ValueError, match=f"tokenizer_config.json {said}"):
+        text.ChatTemplate("x", config)
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="tokenizer_config.json: a special token is nested too deeply"):
+        text.ChatTemplate("x", {"bos_token": deep})
+    least = {name: value[1:] for name, value in list(config.items())[:253] if name != "bos_token"}
+    made = text.ChatTemplate("{{ a0_token }}{{ messages[0].content }}", {**least, "bos_token": "<s>", "add_bos_token": True, "eos_token": None})
+    assert made.render([{"role": "user", "content": "y"}]) == "y"
+    made.close()
+
+
 def test_many_threads_and_a_fork_render_at_once():
     pytest.importorskip("jinja2")
     template, wrong = text.ChatTemplate("{{ messages[0].content * 100 }}"), []

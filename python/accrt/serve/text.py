@@ -100,6 +100,9 @@ def _name(entry: Any) -> str:
     return entry.get("content", "") if isinstance(entry, dict) else entry or ""
 
 
+#: Most names that a request gives a chat template, beside those that it has already; and most that
+#: it has by its model, which may be so large.
+MOST_TEMPLATE_NAMES, MOST_NAMES_BYTES = 256, 64 << 10
 #: Honest templates take some thousandths of a second, and less than a MiB.
 RENDER_SECONDS, RENDER_BYTES, RENDERED_BYTES = 10.0, 512 << 20, 64 << 20
 
@@ -118,6 +121,12 @@ class ChatTemplate:
         self._helper = _limited.Helper("accrt._template", RENDER_BYTES, RENDER_SECONDS)
         self.source = source
         self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
+        try:
+            size = len(json.dumps(self._names))
+        except RecursionError:
+            raise ValueError("tokenizer_config.json: a special token is nested too deeply") from None
+        if len(self._names) > MOST_TEMPLATE_NAMES or size > MOST_NAMES_BYTES:  # of each chat
+            raise ValueError(f"tokenizer_config.json has {len(self._names)} special tokens of {size} bytes as JSON, expected at most {MOST_TEMPLATE_NAMES} of {MOST_NAMES_BYTES}")
         kind, said = self._ask(None)
         if kind != "text":
             raise ValueError(f"the chat template cannot be read: {one_line(said if kind == 'unreadable' else 'it ' + said)}")
@@ -197,10 +206,6 @@ class Text:
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
         return ids
-
-
-#: Most names that a request gives a chat template, beside those that it has already.
-MOST_TEMPLATE_NAMES = 256
 
 
 def template_names(given: Any) -> Dict[str, Any]:
