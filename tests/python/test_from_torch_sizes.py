@@ -3,6 +3,8 @@ Dim.AUTO and Dim.DYNAMIC, whose relations torch finds itself."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -83,6 +85,87 @@ def test_relations(name, instance):
         with pytest.raises((accrt.Error, ValueError)):
             session.forward(*(x.numpy() for x in tensors(sizes)))
     same(model, session, example)
+
+
+#: By name: what is calculated, and of one dimension under Dim.DYNAMIC: torch's example, and what the
+#: condition under which torch's trace holds allows and forbids.
+ASSUMED = {
+    "a branch that was taken": (lambda x: x * 2 if x.shape[0] % 4 == 0 else x, 16, [4, 8, 64], [3, 6, 65]),
+    "a branch by size": (lambda x: x * 2 if x.shape[0] > 9 else x, 16, [10, 60], [9, 1]),
+    "a branch between": (lambda x: x * 2 if x.shape[0] // 8 == 2 else x, 16, [17, 23], [15, 24, 8]),
+    "a number that is one value": (lambda x: torch.arange(int(x.shape[0] / 4)) * x.sum(), 16, [17, 19], [15, 20]),
+    "rows of four": (lambda x: x.reshape(-1, 4).sum(1), 16, [8, 12, 96], [4, 10, 97]),
+    "every size": (lambda x: x * 2, 16, [1, 2, 3], []),
+    "not one": (lambda x: x[: (x.shape[0] + 4) // 4] + 1, 16, [4, 5, 99], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASSUMED)
+def test_what_a_trace_assumes_of_sizes_is_checked(name, instance):
+    function, example, right, wrong = ASSUMED[name]
+    model, _, session = session_of(function, (example,), ({0: Dim.DYNAMIC(max=99)},), instance)
+    for size in [example, *right]:
+        same(model, session, (size,))
+    for size in wrong:
+        with pytest.raises((accrt.Error, ValueError)):
+            session.forward(tensors((size,))[0].numpy())
+
+
+def test_a_range_that_a_trace_narrows_is_told():
+    with pytest.warns(UserWarning, match=r"holds only where x\.shape\[0\] // 8 == 2: other sizes are refused at the call"):
+        convert(OfOne(lambda x: x * 2 if x.shape[0] // 8 == 2 else x), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC},))
+
+
+@pytest.mark.parametrize("text", [
+    "__import__('os').abort()", "L['x'].size()[0] == 9**9**9", "L['x'].size()[0] == " + "9" * 5000, "(" * 5000, "-" * 5000 + "L['x'].size()[0] == 1",
+    "L['x'].size()[9] == 1", "L['y'].size()[0] == 1", "L['x'].size(0)[0] == 1", "L['x'].size()[0].real == 3", "(lambda: 1)() == L['x'].size()[0]", "",
+    "L['x'].size()[0] % 0 == L['x'].size()[0] // 0 - " + "9" * 400, "math.trunc(*L['x'].size()[0]) == 3", "\0",
+])
+def test_the_text_of_a_condition_is_read_and_never_run(text):
+    from accrt._torch_sizes import _narrowed
+
+    symbol = type("Symbol", (), {"is_Symbol": True, "__str__": lambda self: "s0"})()
+    symbol.free_symbols = {symbol}
+    size = type("Size", (), {"node": type("Node", (), {"expr": symbol})})()
+    limits, refused = _narrowed([text], {"x": [size]}, {"s0": (2, 100)})
+    assert not limits and not refused or "% 0" in text
+
+
+@pytest.mark.parametrize("name, function, sizes, said", [
+    ("padded", lambda x: torch.nn.functional.pad(x, (0, 4 - x.shape[0] % 4)) if x.shape[0] % 4 != 0 else x, (15,),
+     r"input 'x'.*holds only where x\.shape\[0\] % 4 != 0"),
+    ("of two", lambda x, y: torch.cat([x, y]) if x.shape[0] < y.shape[0] else torch.cat([y, x]), (5, 9), r"holds only where x\.shape\[0\] < y\.shape\[0\]"),
+    ("of both", lambda x, y: (x[:, None] * y).reshape(-1, 4), (6, 10), r"x\.shape\[0\].*% 4 == 0: give these dimensions as torch\.export\.Dim"),
+])
+def test_what_a_trace_assumes_and_a_bundle_cannot_check_is_named(name, function, sizes, said):
+    with pytest.raises(UnsupportedOperations, match=said):
+        convert((Of if len(sizes) == 2 else OfOne)(function), tensors(sizes), dynamic_shapes=({0: Dim.DYNAMIC},) * len(sizes))
+
+
+#: By name: the size that is calculated of n, and calls with sizes of n.
+ROUNDED = {
+    "truncated product": (lambda n: math.trunc(n * 0.5), [8, 9, 64]), "truncated quotient": (lambda n: math.trunc(n / 2), [9, 63]),
+    "toward zero": (lambda n: math.trunc((n - 11) / 2) + 5, [8, 10, 11, 12, 13]), "product first": (lambda n: math.trunc(0.75 * n), [8, 9, 10, 11]),
+    "floor": (lambda n: math.floor(n / 3), [8, 9, 10]), "ceil": (lambda n: math.ceil((n - 2) / 3) + 1, [8, 9, 10, 11]),
+    "more": (lambda n: math.ceil(n * 1.5), [8, 9]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_sizes_that_are_rounded(name, instance):
+    size, sizes = ROUNDED[name]
+
+    def function(x):
+        return torch.arange(size(x.shape[0])) + 1.0
+
+    model, _, session = session_of(function, (16,), ({0: Dim.DYNAMIC(min=8, max=64)},), instance)
+    for n in [16, *sizes]:
+        same(model, session, (n,))
+
+
+def test_a_size_of_a_fraction_that_is_not_exact_is_named():
+    with pytest.raises(UnsupportedOperations, match=r"trunc x1: a size times 0\.3 is not exact: write it with whole numbers, as in n \* 3 // 10 \("):
+        convert(OfOne(lambda x: torch.arange(math.trunc(x.shape[0] * 0.3)) * x.sum()), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC(min=8)},))
 
 
 def test_a_size_that_does_not_follow_is_named():

@@ -8,6 +8,7 @@ calculate with these sizes.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 from ..bundle_writer import Expr, Size, constant, induction, present, same
@@ -16,7 +17,7 @@ from .kernels import expr as kernel_expr
 
 __all__ = [
     "Expr", "Size", "align_up", "bounds", "ceildiv", "equal", "evaluate", "induction", "maximum", "minimum", "present",
-    "product", "proved_equal", "proved_less_equal", "same", "same_shape", "select", "simplify", "size_text", "substitute", "symbol",
+    "product", "proved_equal", "proved_less_equal", "rounded", "same", "same_shape", "select", "simplify", "size_text", "substitute", "symbol",
     "symbols_of",
 ]  # fmt: skip
 
@@ -59,6 +60,13 @@ def product(sizes: Iterable[Size]) -> Size:
     for size in sizes:
         result = simplify(size * result)
     return result
+
+
+def rounded(way: str, size: Size, factor: Fraction) -> Size:
+    """The size times the factor, as "floor", "ceil" or "trunc" (toward zero) gives it."""
+    whole = size * factor.numerator
+    below, above = _make("floordiv", whole, factor.denominator), ceildiv(whole, factor.denominator)
+    return {"floor": below, "ceil": above}.get(way, simplify(maximum(below, 0) + minimum(above, 0)))
 
 
 def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:

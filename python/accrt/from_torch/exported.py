@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from .. import _pt2
 from .._exporting import advice, example_inputs, export
 from .._torch_decompositions import found, Table
+from .._torch_sizes import holds
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
 from . import ops_complex, ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -298,16 +299,19 @@ class _Program:
                     order = solved(size.node.expr, symbol)
                     if order is not None:
                         found.setdefault(str(symbol), []).append((order, node.name, d, symbol))
+        shapes = {node.name: getattr(node.meta.get("val"), "shape", ()) for node, spec in self.inputs if spec.kind.name == "USER_INPUT"}
+        limits, refused = holds(self.program, shapes, [key for key in found], self.shared.maximum)
+        for name, why in refused:
+            self.failures.add(f"input {name!r}", why)
         for key, places in found.items():
-            (factor, more), name, dim, symbol = min(places, key=lambda place: (place[0][0], abs(place[0][1])))
-            bounds = self.program.range_constraints.get(symbol)
-            upper = str(bounds.upper) if bounds is not None else ""
-            lower = int(bounds.lower) if bounds is not None and str(bounds.lower).isdigit() else 1
-            most = min(factor * int(upper) + more if upper.isdigit() else self.shared.maximum, self.shared.maximum // factor * factor)
+            (factor, more), name, dim, _symbol = min(places, key=lambda place: (place[0][0], abs(place[0][1])))
+            least, most, step = limits[key]
+            if step > 1 and more:
+                self.failures.add(f"input {name!r}", f"dimension {dim} less {more} must be a multiple of {step}: a bundle cannot say that")
             wanted = self.dim_names.get((name, dim)) or f"{name}_{dim}"
-            made = self._symbol(wanted, factor * (1 if lower <= 2 else lower) + more, most, factor)
-            self.symbols[key] = ex.simplify((made - more) // factor)
-            self.bound.update({(name, dim): made} if factor > 1 else {})
+            made = self._symbol(wanted, factor * least + more, min(factor * most + more, self.shared.maximum // factor * factor), factor * step)
+            self.symbols[key] = ex.product([ex.simplify((made - more) // (factor * step)), step])
+            self.bound.update({(name, dim): made} if factor * step > 1 else {})
 
     def _symbol(self, name: str, minimum: int, most: int, divisor: int) -> Expr:
         known = self.shared.module.symbols.get(name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .._torch_decompositions import CONTENT, INSTEAD
+from .._torch_sizes import fraction
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
@@ -155,6 +156,8 @@ class Lowering:
             return ops_complex.lower(self, name, args, kwargs)
         if name in TABLE:
             return TABLE[name](self, *args, **kwargs)
+        if name in ("floor", "ceil", "trunc") and isinstance(args[0], Value) and isinstance(self.node.args[0], type(self.node)):
+            return ex.rounded(name, *fraction(self.node.args[0].target, self.read(self.node.args[0].args)))
         if name in SIZES:
             return SIZES[name](*args) if not self._is_real(name, args) else REALS[name](*(self.value(a).to_copy("f64") for a in args))
         raise Unsupported(INSTEAD.get("".join(name.split(".")[1:2]).rstrip("_"), ""))
