@@ -82,7 +82,9 @@ def _type_advice(own: str, got: str, argument, value: Any) -> str:
         return (f"; numbers and the bits of {own} look alike there. Pass an accrt.Tensor, a torch tensor, array.view(ml_dtypes."
                 f"{ML_DTYPES[own]}), or a list of numbers with copy=True; if they are bits: "
                 f"call.set({argument.name!r}, array, dtype={own!r})")
-    if own in _TYPESTR and typestr and not isinstance(value, Tensor):
+    if own in _TYPESTR and isinstance(value, Tensor) and argument.kind == "read":
+        return f"; numpy.asarray(tensor, {_NUMPY_NAMES[own]!r}) converts it"
+    if own in _TYPESTR and (typestr or _is_torch(value)) and not isinstance(value, Tensor):
         return _converted(own, value) if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
     if own in BIT_TYPES:
         return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"

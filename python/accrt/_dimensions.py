@@ -100,7 +100,8 @@ def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], 
     given = [(name, wanted, tensor) for (name, wanted), tensor in zip(types, tensors) if tensor is not None]
     for name, wanted, tensor in given:
         if tensor.dtype != wanted.dtype:
-            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed")
+            way = f": {name}.to({wanted.dtype}) converts it" if str(wanted.dtype).startswith("torch.") else ""
+            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed{way}")
         if tensor.ndim != len(wanted.dims):
             raise ValueError(f"{where}: {name} has {tensor.ndim} dimensions, and {wanted.text} is needed")
         for node, size in zip(wanted.dims, tensor.shape):

@@ -82,7 +82,7 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     import torch
     from ._torch_quantized import kept_packed
     from .from_torch.values import UnsupportedOperations
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     _fitting(model, args, kwargs)
@@ -100,6 +100,18 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
         what = "value" if isinstance(error, DataDependentOutputException) else "size"
         why = f"its {what} depends on the content of a tensor, which torch does not export: {line}"
         raise UnsupportedOperations(type(model).__name__, [(str(error.func), 1, where, why)]) from error
+    except UnsupportedOperatorException as error:
+        if "nested" not in str(error.func):
+            raise
+        where, line = _place(error) or ("", "")
+        why = f"bundles have no nested tensors: pad them to one length, and give a mask: {line}"
+        raise UnsupportedOperations(type(model).__name__, [(str(error.func), 1, where, why)]) from error
+    except RuntimeError as error:
+        if ".numpy() is not supported" not in str(error):
+            raise
+        where, line = _place(error) or ("", "")
+        why = f"a trace has no content: write torch's functions in the place of numpy's: {line}"
+        raise UnsupportedOperations(type(model).__name__, [("Tensor.numpy", 1, where, why)]) from error
     finally:
         if hook is not None:
             hook.remove()

@@ -22,6 +22,16 @@ INSTEAD: Dict[str, str] = {
                          "x[torch.searchsorted(repeats.cumsum(0), torch.arange(n), right=True)] has n places",
     "linalg_eig": "eigenvalues of matrices that are not symmetric: calculate them in your program; torch.linalg.eigh of symmetric ones is there",
     "linalg_lstsq": "torch.linalg.pinv(a) @ b is there",
+    **dict.fromkeys(("_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc", "_sparse_mm_reduce_impl", "sparse_coo_tensor",
+                     "_sparse_coo_tensor_unsafe", "_sparse_compressed_tensor_unsafe", "sparse_compressed_tensor"),
+                    "sparse tensors: keep it dense, or give indices and values, and sum products by index_add or scatter_add"),
+    **dict.fromkeys(("histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts"), "torch.histc is there, and torch.bucketize with scatter_add"),
+    "index_reduce": "x.scatter_reduce, with the index expanded to the source's shape, is there", "put": "x.flatten().scatter(0, index, values).view_as(x) is there",
+    "tensor_split": "sizes of parts are numbers: give the places as a list",
+    "_ctc_loss": "losses of sequences are for training: calculate it in your program",
+    **dict.fromkeys(("igamma", "igammac", "special_erfcx", "special_ndtri", "nextafter", "frexp", "gcd", "lcm", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0",
+                     "special_bessel_y1", "special_airy_ai"),
+                    "no kernel has it: calculate it in your program, and pass it in; or bring a kernel of your own (docs/missing-operations.md)"),
 }
 #: Of a node: the tensor that it is, which a decomposition made.
 CONTENT = "accrt.content"

@@ -625,7 +625,7 @@ class Function:
         if results == 0 and out is None:
             return ()
         if len(outputs) != results:
-            raise TypeError(f"{self.signature.name}() has {results} results, out= has {len(outputs)}: it takes "
+            raise TypeError(f"{self.signature.name}() has {results} result{'s'[:results != 1]}, out= has {len(outputs)}: it takes "
                             + ("an array" if results == 1 else "a tuple with an array, or None, for each"))
         return outputs
 

@@ -23,7 +23,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TYPE_CHECKING, Tuple, Union
 
 from . import _ffi, errors
-from ._bits import refuse_masked
+from ._bits import BIT_TYPES, ML_DTYPES, refuse_masked
 from ._library import check, describe, filled, int64, lib, never_raises
 from ._size_text import dimension
 from .budget import above_0
@@ -656,9 +656,18 @@ def _as_array(signature: Signature, argument, value) -> "np.ndarray":
                                                                                                         "dlpack")):
         raise TypeError(f"{signature.name}: {argument.name} is written, and {describe(value)} is copied")
     refuse_masked(value)
-    array, wanted = np.asarray(value), np.dtype(_numpy_of(argument))
+    wanted = np.dtype(_numpy_of(argument))
+    try:
+        array = np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:  # of tensors that numpy cannot read, and of uneven lists
+        raise type(error)(f"{signature.name}: {argument.name}: {error}") from None
     if array.dtype != wanted:
-        raise errors.TypeMismatchError(f"{argument.name!r} is {array.dtype}, expected {wanted} for {argument.type}")
+        own, named = _dtype_of(argument), hasattr(value, "dtype")
+        way = f"array.astype({wanted.name!r}) converts it" if named else f"numpy.asarray({argument.name}, {wanted.name!r}) makes one of it"
+        if own in BIT_TYPES:
+            way = f"a sandbox takes its bits: array.astype(ml_dtypes.{ML_DTYPES[own]}).view({wanted.name!r})"
+        got = next((name for name, kind in _NUMPY.items() if np.dtype(kind) == array.dtype), array.dtype)
+        raise errors.TypeMismatchError(f"function {signature.name!r}, input {argument.name!r} ({argument.type}): got {got}; {way}")
     if array.ndim > _RANK:
         raise ValueError(f"tensor has {array.ndim} dimensions, at most {_RANK} are supported")
     if (written or argument.kind == "donated") and not array.flags.writeable:

@@ -231,6 +231,11 @@ class Tensor:
         given = [_values.array(one) if isinstance(one, Tensor) else one for one in inputs]
         return getattr(ufunc, method)(*given, **named, **({"out": out} if out else {}))
 
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """torch asks this where one of its functions gets a Tensor of the package."""
+        raise TypeError(f"torch's {getattr(function, '__name__', 'function')} takes torch's tensors, and this is an accrt.Tensor: torch.from_dlpack(t) makes one of it")
+
     # ---- comparison: by element, on the host
 
     def _compare(self, other: Any, ufunc: str) -> Any:

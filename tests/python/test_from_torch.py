@@ -185,7 +185,7 @@ OPERATIONS = {
     "bits": (lambda i: (i & 6, i | 9, i ^ (i + 3), ~i, i << 2, (i - 5) >> 1, i & (i > 3), 3 & i, torch.logical_and(i, i > 2), torch.bitwise_left_shift(i, i)), "i"),
     "linear": (lambda x: (F.interpolate(x[None, None], size=(7, 3), mode="bilinear"), F.interpolate(x[None], scale_factor=2.0, mode="linear", align_corners=True), F.interpolate(x[None, None], scale_factor=1.5, mode="bilinear")), X),
     "adaptive": (lambda x: (F.adaptive_max_pool1d(x, 3), F.adaptive_avg_pool1d(x, 3), F.adaptive_max_pool1d(x, 1)), X),
-    "decomposed": (lambda x: (F.selu(x), x.clone().addcmul_(x, x, value=2), (x + 1)[1:].lerp_(x[1:], 0.3), x.clamp_max(x.flip(0)), F.cosine_similarity(x, x + 1), F.prelu(x, x.new_full((1,), 0.25)), F.pixel_unshuffle(x[None, :2].reshape(1, 2, 2, 2), 2), F.unfold(x[None, None], 2), *torch.unsafe_split(x, 2, 1), F.interpolate(x[None, None], size=(5, 6), mode="bicubic")), X),
+    "decomposed": (lambda x: (F.selu(x), x.clone().addcmul_(x, x, value=2), (x + 1)[1:].lerp_(x[1:], 0.3), x.lerp(x.mT.contiguous().mT, 0.3), x.clamp_max(x.flip(0)), F.cosine_similarity(x, x + 1), F.prelu(x, x.new_full((1,), 0.25)), F.pixel_unshuffle(x[None, :2].reshape(1, 2, 2, 2), 2), F.unfold(x[None, None], 2), *torch.unsafe_split(x, 2, 1), F.interpolate(x[None, None], size=(5, 6), mode="bicubic")), X),
     "interpolate": (lambda x: (F.interpolate(x[None], scale_factor=2.0), F.interpolate(x[None], scale_factor=1.7), F.interpolate(x[None, None], size=(7, 5)),
                               F.interpolate(x[None, None], size=(2, 9), mode="nearest-exact"), F.interpolate(x[None, None], scale_factor=0.5)), X), "empty": (lambda x: (x[:0].sum(1), torch.cat([x[:0], x])), X),
 }  # fmt: skip

@@ -352,6 +352,10 @@ def test_complex_weights(instance):
     (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x.expand(40, 40)), "1 to 32 rows"), (lambda x: torch.linalg.eigvals(x[:2, :2]).abs(), "not symmetric"),
     (lambda x: x @ x.T.half(), "product of different types"), (lambda x: F.linear(x, x.half()), "product of different types"), (lambda x: torch.addmm(x[:, 0].half(), x, x.T), "product of different types"),
     (lambda x: torch.linalg.lu(x)[0], "1 to 32 rows"), (lambda x: torch.polygamma(171, x), "beyond f64 above 170"), (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x.repeat_interleave(x[:, 0].long().abs(), 0, output_size=7), "searchsorted"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
+    (lambda x: torch.igamma(x.abs(), x.abs()), "aten.igamma.default x1: no kernel has it: .* and pass it in"), (lambda x: torch.sparse.mm(x.to_sparse(), x.T), "keep it dense, .* index_add"),
+    (lambda x: torch.histogram(x, 4)[0], "torch.histc is there"), (lambda x: x.index_reduce(0, torch.tensor([1, 1]), x[:2], "amax"), "scatter_reduce, .* is there"),
+    (lambda x: x.put(torch.tensor([1]), torch.ones(1)), "scatter.* is there"), (lambda x: torch.nested.as_nested_tensor([x, x]).to_padded_tensor(0), "_nested_tensor_from_tensor_list.* bundles have no nested tensors: .*pad"),
+    (lambda x: torch.from_numpy(x.numpy() * 2), r"Tensor.numpy x1: .*torch's functions in the place of numpy's: .*x.numpy\(\) \* 2.* \(python/test_from_torch_operations.py:\d+, in "),
     (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "tensors of complex64, which bundles do not have: return view_as_real"),
 ])  # fmt: skip
 def test_what_is_not_there_is_named(function, said):

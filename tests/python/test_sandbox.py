@@ -730,6 +730,10 @@ def test_arguments_are_checked_as_without_a_sandbox(hostile, tmp_path):
                     session.f(*inputs)
                 kinds.append(type(raised.value))
             assert kinds[0] is kinds[1] or issubclass(kinds[1], TypeError) and issubclass(kinds[0], TypeError), (inputs[1], kinds)
+        for value, said in ((X.astype(np.float64), r"got f64; array\.astype\('int64'\) converts it"), ([0.5, 1.5], r"got f64; numpy\.asarray\(x, 'int64'\) makes one of it"),
+                            ([[1], [1, 2]], r"f: x: .*inhomogeneous"), (None, r"f\(\) misses x|x.* is not bound")):
+            with pytest.raises((accrt.Error, TypeError, ValueError), match=said):
+                confined.f(value, 0)
         assert np.array_equal(confined.f(X, np.int8(0)), X)
     for symbols, kind in (({"n=5,": 3}, accrt.Error), ({"n\0": 3}, ValueError), ({"n": 0.5}, TypeError), ({"n": 1 << 64}, OverflowError)):
         with pytest.raises(kind):

@@ -40,6 +40,38 @@ def test_types_and_strides_are_checked(program):
         session.weighted(torch.ones(32)[::2])
 
 
+def test_a_type_that_numpy_lacks_gets_the_same_advice(program, device):
+    session = program.session()
+    with pytest.raises(accrt.TypeMismatchError, match=r"got bf16; tensor\.to\(torch\.float32\) converts it"):
+        session.weighted(torch.ones(16, dtype=torch.bfloat16))
+    with pytest.raises(accrt.TypeMismatchError, match=r"got bf16; numpy\.asarray\(tensor, 'float32'\) converts it"):
+        session.weighted(accrt.from_dlpack(torch.ones(16, dtype=torch.bfloat16), device))
+
+
+def test_tensors_that_are_not_strided_get_advice(program):
+    session = program.session()
+    for tensor, way in ((torch.ones(16).to_sparse(), "torch.sparse_coo, .*to_dense"), (torch.ones(4, 4).to_sparse_csr(), "torch.sparse_csr, .*to_dense"),
+                        (torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), "nested, .*torch.nested.to_padded_tensor"),
+                        (torch.nested.nested_tensor([torch.ones(3), torch.ones(2)], layout=torch.jagged), "nested, .*torch.nested.to_padded_tensor")):
+        with pytest.raises(BufferError, match=f"weighted: x: the tensor is {way}") as told:
+            session.weighted(tensor)
+        assert "\n" not in str(told.value)
+
+
+def test_functions_of_torch_say_what_they_take(program):
+    """Both classes are called Tensor, and torch's own text is "must be Tensor, not Tensor"."""
+    result, own = program.session().weighted(torch.ones(16)), torch.ones(16)
+    for call in (lambda: torch.softmax(result, -1), lambda: torch.nn.functional.relu(result), lambda: torch.cat([own, result]), lambda: own.add(result),
+                 lambda: torch.stack([result, result]), lambda: own.copy_(result), lambda: torch.nn.Linear(16, 2)(result)):
+        with pytest.raises(TypeError, match=r"^torch's \w+ takes torch's tensors, and this is an accrt\.Tensor: torch\.from_dlpack\(t\) makes one of it$"):
+            call()
+    values = torch.from_dlpack(result)
+    for made in (torch.tensor(result), torch.as_tensor(result), torch.asarray(result), own.new_tensor(result)):
+        assert torch.equal(made, values)
+    assert (own == result).tolist() == (result == own).tolist() == (own == values).tolist()
+    assert not torch.is_tensor(result)
+
+
 def test_bfloat16_and_gradients(program, device):
     assert accrt.from_dlpack(torch.ones(4, dtype=torch.bfloat16), device).dtype == "bf16"
     with pytest.raises(Exception, match="grad"):

@@ -516,6 +516,8 @@ def test_what_is_wrong_is_one_line(bundle, trained):
     for call, error, text in ((lambda: ours(), TypeError, "misses input"), (lambda: ours(x, x), TypeError, "takes 1 input .input., 2 were given"),
                               (lambda: ours(y=x), TypeError, "got 'y', and takes input"),
                               (lambda: copy.deepcopy(ours).double()(x), TypeError, r"weight 0.bias is torch.float64 .* is needed: the bundle has the types that the model had"),
+                              (lambda: ours(x.to_sparse()), TypeError, r"input is a torch\.sparse_coo tensor: pass input\.to_dense\(\)"),
+                              (lambda: ours(torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged)), TypeError, r"input is a nested tensor: pass torch\.nested\.to_padded_"),
                               (lambda: ours(torch.ones(65, 8)), accrt.Error, "got 65, allowed: 1 to 64"),
                               (lambda: accrt.torch.Module(bundle.program()), TypeError, "Program"),
                               (lambda: accrt.torch.Module(trained, parameters={"s": x}), ValueError, "'s', which is no input"),

@@ -292,7 +292,7 @@ def _identity(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
 
 lowers(
     "aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
-    "aten.to.device", "aten.positive.default",
+    "aten.to.device", "aten.positive.default", "prims.copy_strided.default",
 )(_identity)  # fmt: skip
 _put(
     "aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.lift_fresh.default", "aten.to.device", "aten.positive.default",

@@ -14,7 +14,7 @@ from ..bundle import Bundle
 from ..errors import Error
 from ..program import Program
 from ..tensor import Tensor
-from . import _operator
+from . import _operator, _rules
 from ._weights import Weights
 
 #: What callers give in place of tensors. Others may be: torch.fx's proxies, say.
@@ -154,7 +154,10 @@ class Module(torch.nn.Module):
         if missing:
             raise TypeError(f"{self.accrt_function}() misses {', '.join(missing)}")
         given = [values.get(n) if n in self.accrt_given else _found(self, n) for n in self.accrt_inputs]
-        return self.accrt_operator(*given, [_found(self, n) for n in self.accrt_weights.names])
+        try:
+            return self.accrt_operator(*given, [_found(self, n) for n in self.accrt_weights.names])
+        except NotImplementedError as error:  # of a jagged tensor, which is a class of its own
+            raise _rules.of_layout(f"{self.accrt_function}()", values) or error from None
 
 
 @functools.lru_cache(maxsize=None)

@@ -347,6 +347,7 @@ class Operator:
             self._register_autograd(plan)
             torch.library.register_vmap(name, self.vmap, lib=library)
         _rules.register_autocast(self, library)
+        _rules.refuse_layouts(self, library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
         _shim.enter(self.overload, not writes, self._kernels, self, plan)
         return self.overload

@@ -1,7 +1,7 @@
 """What torch's transformations do with an operator: tags, autocast, vmap."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Optional
 
 import torch
 
@@ -46,3 +46,31 @@ def refuse_vmap(operator: Any, library: Any) -> None:
         raise RuntimeError(f"{operator.where} writes {written}, and torch.vmap maps no operator that writes: give what it writes as a result")
 
     library.impl(operator.name.partition("::")[2], refuse, "FuncTorchBatched", with_keyset=True)
+
+
+#: Where torch sends tensors whose elements do not lie as a function reads them.
+_OTHER_LAYOUTS = [f"{kind}{place}" for kind in ("Sparse", "SparseCsr", "NestedTensor", "Quantized") for place in ("CPU", "CUDA")] + ["MkldnnCPU"]
+
+
+def refuse_layouts(operator: Any, library: Any) -> None:
+    """Of sparse tensors and the like torch's own error lists all of its backends."""
+
+    def refuse(*given: Any) -> Any:
+        raise of_layout(operator.where, dict(zip((known[0] for known in operator.inputs), given))) or TypeError(f"{operator.where}: a weight is no plain tensor")
+
+    for key in _OTHER_LAYOUTS:
+        library.impl(operator.name.partition("::")[2], refuse, key)
+
+
+def of_layout(where: str, given: Mapping[str, Any]) -> Optional[TypeError]:
+    """The error of the first tensor that is sparse, nested or quantized."""
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized):
+            continue
+        kind, way = f"{value.layout}", f"{name}.to_dense()"
+        if value.is_nested:
+            kind, way = "nested", f"torch.nested.to_padded_tensor({name}, 0.)"
+        elif value.is_quantized:
+            kind, way = "quantized", f"{name}.dequantize()"
+        return TypeError(f"{where}: {name} is a {kind} tensor: pass {way}")
+    return None
