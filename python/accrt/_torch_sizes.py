@@ -1,7 +1,7 @@
-"""What accrt.from_torch reads in torch's exports about sizes: fractions of them, and where an export
-holds. Under Dim.AUTO and Dim.DYNAMIC torch notes as conditions ("guards") what its trace assumed of
-sizes, such as n % 4 == 0 for the branch that it took. The text of a guard may be a file's, so it is
-read and never run.
+"""What accrt.from_torch reads in torch's exports about sizes: fractions of them, and the sizes for
+which an export holds. Under Dim.AUTO and Dim.DYNAMIC torch notes as conditions ("guards") what its
+trace assumed of sizes, such as n % 4 == 0 for the branch that it took. The text of a guard may be a
+file's, so it is read and never run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
 
 
 def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[str], maximum: int) -> Tuple[Limits, List[Tuple[str, str]]]:
-    """Of each symbol: least, greatest, and what divides it, as the export holds for these sizes. And
+    """Of each symbol least, greatest, and what divides it, as the export holds for these sizes. And
     what a bundle cannot check at a call: the input and the reason."""
     ends = {}
     known = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
@@ -96,7 +96,7 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
         least, most = ranges[name]
         values = np.unique(np.concatenate([np.arange(least, min(most, least + _TRIED) + 1), np.arange(max(least, most - _TRIED), most + 1)]))
         kept = np.ones(len(values), bool)
-        told = []
+        limiting = []
         for guard, tree in of_it:
             try:
                 right = np.broadcast_to(_value(tree, shapes, {name: values.astype(np.float64)}), values.shape)
@@ -104,15 +104,15 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
                 continue
             if not right.all() and not (_is_unequal(tree) and (~right).sum() <= 1):
                 kept &= right
-                told.append(_named(guard, tree))
-        if not told:
+                limiting.append(_named(guard, tree))
+        if not limiting:
             continue
         step = int(np.gcd.reduce(values[kept])) if kept.any() else 0
         if step and (kept == (values >= values[kept][0]) & (values <= values[kept][-1]) & (values % step == 0)).all():
             limits[name] = int(values[kept][0]), int(values[kept][-1]), step if int(kept.sum()) > 1 else 1
-            warnings.warn(f"torch's export holds only where {' and '.join(guard for _, guard in told)}: other sizes are refused at the call", stacklevel=2)
+            warnings.warn(f"torch's export holds only where {' and '.join(guard for _, guard in limiting)}: other sizes are refused at the call", stacklevel=2)
         else:
-            refused += told
+            refused += limiting
     return limits, refused
 
 

@@ -659,7 +659,7 @@ def _as_array(signature: Signature, argument, value) -> "np.ndarray":
     wanted = np.dtype(_numpy_of(argument))
     try:
         array = np.asarray(value)
-    except (RuntimeError, TypeError, ValueError) as error:  # of tensors that numpy cannot read, and of uneven lists
+    except (RuntimeError, TypeError, ValueError) as error:  # as of uneven lists
         raise type(error)(f"{signature.name}: {argument.name}: {error}") from None
     if array.dtype != wanted:
         own, named = _dtype_of(argument), hasattr(value, "dtype")

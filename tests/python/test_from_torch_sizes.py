@@ -87,8 +87,8 @@ def test_relations(name, instance):
     same(model, session, example)
 
 
-#: By name: what is calculated, and of one dimension under Dim.DYNAMIC: torch's example, and what the
-#: condition under which torch's trace holds allows and forbids.
+#: By name: what is calculated, and of one dimension under Dim.DYNAMIC: torch's example, and the
+#: sizes for which torch's trace holds and does not hold.
 ASSUMED = {
     "a branch that was taken": (lambda x: x * 2 if x.shape[0] % 4 == 0 else x, 16, [4, 8, 64], [3, 6, 65]),
     "a branch by size": (lambda x: x * 2 if x.shape[0] > 9 else x, 16, [10, 60], [9, 1]),
