@@ -70,8 +70,8 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
     """Of each symbol that guards limit: least, greatest, and the number that divides all. And the
     guards that no such limit says, each with the input that it begins with.
 
-    What torch assumes of every size is no limit, because the compiler infers shapes again: that it
-    is not 1, and that it is not equal to one other number."""
+    What torch assumes of sizes in general is no limit, because the compiler infers shapes again: that
+    one is not 1, and not equal to another or to a number."""
     import numpy as np
 
     limits: Limits = {}
@@ -82,11 +82,11 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
         try:
             tree = ast.parse(guard, mode="eval").body
             names = sorted({str(s) for size in _sizes(tree, shapes) for s in getattr(size, "free_symbols", ())})
-            if not names or _of_every_size(tree) or any(name not in ranges for name in names):
+            if not names or _in_general(tree) or any(name not in ranges for name in names):
                 continue
             if len(names) == 1:
                 by_symbol.setdefault(names[0], []).append((guard, tree))
-            elif not _is_unequal(tree):
+            else:
                 tried = {name: _pairs(generator, *ranges[name]) for name in names}
                 if not bool(np.all(_value(tree, shapes, tried))):
                     refused.append(_named(guard, tree))
@@ -102,7 +102,7 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
                 right = np.broadcast_to(_value(tree, shapes, {name: values.astype(np.float64)}), values.shape)
             except _ODD:
                 continue
-            if not right.all() and not (_is_unequal(tree) and (~right).sum() <= 1):
+            if not right.all():
                 kept &= right
                 limiting.append(_named(guard, tree))
         if not limiting:
@@ -123,17 +123,16 @@ def _pairs(generator: Any, least: int, most: int) -> Any:
     return np.concatenate([few, generator.integers(least, most, _PAIRS // 2, endpoint=True)]).astype(np.float64)
 
 
-def _is_unequal(tree: ast.expr) -> bool:
-    return isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.NotEq)
-
-
-def _of_every_size(tree: ast.expr) -> bool:
-    """x != 1, x >= 2, 1 < x."""
+def _in_general(tree: ast.expr) -> bool:
+    """x != 1, x >= 2, 1 < x; and x != y, but for a remainder of one size that is not 0."""
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
         return False
     left, right = (getattr(part, "value", None) if isinstance(part, ast.Constant) else None for part in (tree.left, tree.comparators[0]))
     kind = type(tree.ops[0])
-    return (kind is ast.NotEq and 1 in (left, right)) or (kind, right) in ((ast.GtE, 2), (ast.Gt, 1)) or (kind, left) in ((ast.Lt, 1), (ast.LtE, 2))
+    if kind is ast.NotEq:
+        of = tree.left if right == 0 else tree.comparators[0]
+        return not (0 in (left, right) and isinstance(of, ast.BinOp) and isinstance(of.op, ast.Mod) and isinstance(of.right, ast.Constant))
+    return (kind, right) in ((ast.GtE, 2), (ast.Gt, 1)) or (kind, left) in ((ast.Lt, 1), (ast.LtE, 2))
 
 
 def _sizes(tree: ast.expr, shapes: Mapping[str, Sequence[Any]]) -> Iterator[Any]:

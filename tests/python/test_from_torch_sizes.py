@@ -119,6 +119,7 @@ def test_a_range_that_a_trace_narrows_is_told():
 @pytest.mark.parametrize("text", [
     "__import__('os').abort()", "L['x'].size()[0] == 9**9**9", "L['x'].size()[0] == " + "9" * 5000, "(" * 5000, "-" * 5000 + "L['x'].size()[0] == 1",
     "L['x'].size()[9] == 1", "L['y'].size()[0] == 1", "L['x'].size(0)[0] == 1", "L['x'].size()[0].real == 3", "(lambda: 1)() == L['x'].size()[0]", "",
+    "L['x'].size()[0] // 4 != 16", "16 != 1 + L['x'].size()[0] // 4", "L['x'].size()[0] // 8 >= 2",
     "L['x'].size()[0] % 0 == L['x'].size()[0] // 0 - " + "9" * 400, "math.trunc(*L['x'].size()[0]) == 3", "\0",
 ])
 def test_the_text_of_a_condition_is_read_and_never_run(text):
