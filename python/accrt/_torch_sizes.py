@@ -70,8 +70,8 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
     """Of each symbol that guards limit: least, greatest, and the number that divides all. And the
     guards that no such limit says, each with the input that it begins with.
 
-    What torch assumes of sizes in general is no limit, because the compiler infers shapes again: that
-    one is not 1, and not equal to another or to a number."""
+    What torch assumes of sizes in general is no limit, because the compiler infers shapes again:
+    that one is not 1, and not equal to another or to a number."""
     import numpy as np
 
     limits: Limits = {}
