@@ -155,18 +155,16 @@ accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_
 }
 
 const char* accx_layout_problem_text(accx_layout_problem_t problem) {
-  static const char* const texts[] = {
-      [ACCX_LAYOUT_GOOD] = "",
-      [ACCX_LAYOUT_BAD_ID] = "no such layout",
-      [ACCX_LAYOUT_BAD_DTYPE] = "a quantized weight is f32, f16 or bf16",
-      [ACCX_LAYOUT_BAD_GROUP] = "a free group is a multiple of 8 up to 2^24, any other is 0",
-      [ACCX_LAYOUT_BAD_RANK] = "the layout has no such rank",
-      [ACCX_LAYOUT_NEGATIVE] = "a dimension is negative",
-      [ACCX_LAYOUT_BAD_COLUMNS] = "the columns are no multiple of the layout's block",
-      [ACCX_LAYOUT_BAD_ROWS] = "the rows are no multiple of what the layout packs",
-      [ACCX_LAYOUT_OVERFLOW] = "a size does not fit 63 bits",
-  };
-  return texts[problem];
+  return accrt_nth_text("\0" /* GOOD; the others in the order of accx_layout_problem_t */
+                        "no such layout\0"
+                        "a quantized weight is f32, f16 or bf16\0"
+                        "a free group is a multiple of 8 up to 2^24, any other is 0\0"
+                        "the layout has no such rank\0"
+                        "a dimension is negative\0"
+                        "the columns are no multiple of the layout's block\0"
+                        "the rows are no multiple of what the layout packs\0"
+                        "a size does not fit 63 bits",
+                        problem);
 }
 
 /* ---- Components ---- */

@@ -111,30 +111,29 @@ void accrt_clear_error(void) {
   memset(&current_error, 0, sizeof current_error);
 }
 
+/* The list counts from 1 without a gap: a status is the index of its name and text. */
+#define AT(name, number, text) AT_##name,
+enum { AT_OK, ACCRT_STATUS_LIST(AT) STATUS_COUNT };
+#undef AT
+#define CHECK(name, number, text) _Static_assert(AT_##name == (number), #name " is out of order");
+ACCRT_STATUS_LIST(CHECK)
+#undef CHECK
+
+static uint32_t index_of(accrt_status_t status) {
+  return status >= 0 && status < STATUS_COUNT ? (uint32_t)status : STATUS_COUNT;
+}
+
 const char* accrt_status_name(accrt_status_t status) {
-  switch (status) {
-  case ACCRT_OK:
-    return "ACCRT_OK";
-#define NAME(name, number, text)                                                                   \
-  case number:                                                                                     \
-    return "ACCRT_ERROR_" #name;
-    ACCRT_STATUS_LIST(NAME)
+#define NAME(name, number, text) "ACCRT_ERROR_" #name "\0"
+  return accrt_nth_text("ACCRT_OK\0" ACCRT_STATUS_LIST(NAME) "ACCRT_ERROR_UNKNOWN",
+                        index_of(status));
 #undef NAME
-  default:
-    return "ACCRT_ERROR_UNKNOWN";
-  }
 }
 
 const char* accrt_status_text(accrt_status_t status) {
-  switch (status) {
-  case ACCRT_OK:
-    return "success";
-#define TEXT(name, number, text)                                                                   \
-  case number:                                                                                     \
-    return text;
-    ACCRT_STATUS_LIST(TEXT)
+#define TEXT(name, number, text) text "\0"
+  return accrt_nth_text(
+      "success\0" ACCRT_STATUS_LIST(TEXT) "a status that this library does not know",
+      index_of(status));
 #undef TEXT
-  default:
-    return "a status that this library does not know";
-  }
 }

@@ -122,6 +122,10 @@ const char* accrt_number_text(const char* name, uint64_t number, const char* wha
   accrt_number_text(accrt_dtype_bits(dtype) != 0 ? accrt_dtype_name(dtype) : NULL, (dtype),        \
                     "data type", (char[ACCRT_NUMBER_TEXT_BYTES]){0})
 
+/* The text of that index among texts that follow one another, each with its NUL. A pointer to each
+ * would be relocated when the library is loaded. */
+const char* accrt_nth_text(const char* texts, uint32_t index);
+
 /* "ENOENT" for ENOENT; "errno" for numbers without a name. Static string. */
 const char* accrt_errno_name(int error_number);
 

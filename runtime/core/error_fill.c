@@ -202,3 +202,9 @@ const char* accrt_number_text(const char* name, uint64_t number, const char* wha
                  what);
   return text;
 }
+
+const char* accrt_nth_text(const char* texts, uint32_t index) {
+  while (index-- > 0)
+    texts += strlen(texts) + 1;
+  return texts;
+}

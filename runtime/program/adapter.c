@@ -275,7 +275,7 @@ static int64_t rank_of(const loader_t* loader, uint32_t index) {
 
 /* alpha, of the options or of the file's metadata; 0: not given. */
 static double alpha_of(const loader_t* loader) {
-  static const char* const keys[] = {"adapter.lora.alpha", "lora_alpha", "alpha"};
+  static const char keys[][20] = {"adapter.lora.alpha", "lora_alpha", "alpha"};
   if (loader->options.alpha != 0)
     return loader->options.alpha;
   for (uint32_t i = 0; i < loader->weights->value_count; ++i) {

@@ -363,3 +363,12 @@ accrt_symbolic_value_t accrt_symbolic_apply(accrt_symbolic_t* symbolic, uint32_t
     node.c = node_of(symbolic, c);
   return value_of_node(symbolic, intern(symbolic, node, bounds));
 }
+
+accrt_symbolic_value_t accrt_symbolic_two(accrt_symbolic_t* symbolic, uint32_t op,
+                                          accrt_symbolic_value_t a, accrt_symbolic_value_t b) {
+  return accrt_symbolic_apply(symbolic, op, a, b, accrt_symbolic_constant(0));
+}
+
+bool accrt_symbolic_is_known(accrt_symbolic_value_t value, int64_t constant) {
+  return accrt_symbolic_is_constant(value) && value.constant == constant;
+}

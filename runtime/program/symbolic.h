@@ -57,9 +57,7 @@ static inline accrt_symbolic_value_t accrt_symbolic_fault(uint32_t fault, uint32
 static inline bool accrt_symbolic_is_constant(accrt_symbolic_value_t value) {
   return value.node == ACCX_NONE && value.fault == ACCRT_EXPR_OK;
 }
-static inline bool accrt_symbolic_is_known(accrt_symbolic_value_t value, int64_t constant) {
-  return accrt_symbolic_is_constant(value) && value.constant == constant;
-}
+bool accrt_symbolic_is_known(accrt_symbolic_value_t value, int64_t constant);
 
 /* A symbol whose value each call gives. */
 accrt_symbolic_value_t accrt_symbolic_symbol(accrt_symbolic_t* symbolic, uint32_t symbol,
@@ -68,11 +66,9 @@ accrt_symbolic_value_t accrt_symbolic_symbol(accrt_symbolic_t* symbolic, uint32_
 accrt_symbolic_value_t accrt_symbolic_apply(accrt_symbolic_t* symbolic, uint32_t op,
                                             accrt_symbolic_value_t a, accrt_symbolic_value_t b,
                                             accrt_symbolic_value_t c);
-static inline accrt_symbolic_value_t accrt_symbolic_two(accrt_symbolic_t* symbolic, uint32_t op,
-                                                        accrt_symbolic_value_t a,
-                                                        accrt_symbolic_value_t b) {
-  return accrt_symbolic_apply(symbolic, op, a, b, accrt_symbolic_constant(0));
-}
+/* The same with two operands. */
+accrt_symbolic_value_t accrt_symbolic_two(accrt_symbolic_t* symbolic, uint32_t op,
+                                          accrt_symbolic_value_t a, accrt_symbolic_value_t b);
 /* The bounds of any value without a fault. */
 accrt_symbolic_bounds_t accrt_symbolic_bounds_of(const accrt_symbolic_t* symbolic,
                                                  accrt_symbolic_value_t value);

@@ -206,8 +206,30 @@ typedef struct cuda_scope {
   bool changed;
 } cuda_scope_t;
 
-/* Makes the device's context current. This takes 6 ns when it is current already. It does not fail
- * for a retained context; if CUDA refuses, the next call of CUDA reports why. */
+/* Pops contexts until none is current. Setting NULL replaces only the top of the stack, and an
+ * operator may have left contexts on it. */
+void accrt_cuda_drop_contexts(const cuda_device_t* device);
+
+/* cuda_enter makes the device's context current. This takes 6 ns when it is current already. It
+ * does not fail for a retained context; if CUDA refuses, the next call of CUDA reports why.
+ * cuda_leave restores the context that was current before.
+ *
+ * While this or another thread captures a stream in a strict mode, CUDA refuses unrelated calls
+ * (allocation, queries, loading) and they break the capture. Between cuda_relax and cuda_unrelax
+ * these calls are allowed.
+ *
+ * All are inline where a file is compiled for speed. What is compiled for size calls the functions
+ * (queue.c). */
+cuda_scope_t accrt_cuda_enter_called(const cuda_device_t* device);
+void accrt_cuda_leave_called(const cuda_device_t* device, cuda_scope_t scope);
+CUstreamCaptureMode accrt_cuda_relax_called(const cuda_device_t* device);
+void accrt_cuda_unrelax_called(const cuda_device_t* device, CUstreamCaptureMode mode);
+#if defined(__OPTIMIZE_SIZE__) && !defined(ACCRT_CUDA_INLINE)
+#define cuda_enter accrt_cuda_enter_called
+#define cuda_leave accrt_cuda_leave_called
+#define cuda_relax accrt_cuda_relax_called
+#define cuda_unrelax accrt_cuda_unrelax_called
+#else
 static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
   cuda_scope_t scope = {NULL, false};
   if (device->api->cuCtxGetCurrent(&scope.previous) == CUDA_SUCCESS &&
@@ -217,9 +239,6 @@ static inline cuda_scope_t cuda_enter(const cuda_device_t* device) {
   scope.changed = device->api->cuCtxSetCurrent(device->context) == CUDA_SUCCESS;
   return scope;
 }
-/* Pops contexts until none is current. Setting NULL replaces only the top of the stack, and an
- * operator may have left contexts on it. */
-void accrt_cuda_drop_contexts(const cuda_device_t* device);
 static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
   if (!scope.changed)
     return;
@@ -228,18 +247,6 @@ static inline void cuda_leave(const cuda_device_t* device, cuda_scope_t scope) {
   else
     (void)device->api->cuCtxSetCurrent(scope.previous);
 }
-
-/* Makes the device's context current again after foreign code, which may have pushed or set another
- * one. */
-static inline void cuda_stay(const cuda_device_t* device) {
-  CUcontext current = NULL;
-  if (device->api->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
-    (void)device->api->cuCtxSetCurrent(device->context);
-}
-
-/* While this or another thread captures a stream in a strict mode, CUDA refuses unrelated calls
- * (allocation, queries, loading) and they break the capture. Between cuda_relax and cuda_unrelax
- * these calls are allowed. */
 static inline CUstreamCaptureMode cuda_relax(const cuda_device_t* device) {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   (void)device->api->cuThreadExchangeStreamCaptureMode(&mode);
@@ -247,6 +254,15 @@ static inline CUstreamCaptureMode cuda_relax(const cuda_device_t* device) {
 }
 static inline void cuda_unrelax(const cuda_device_t* device, CUstreamCaptureMode mode) {
   (void)device->api->cuThreadExchangeStreamCaptureMode(&mode);
+}
+#endif
+
+/* Makes the device's context current again after foreign code, which may have pushed or set another
+ * one. */
+static inline void cuda_stay(const cuda_device_t* device) {
+  CUcontext current = NULL;
+  if (device->api->cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != device->context)
+    (void)device->api->cuCtxSetCurrent(device->context);
 }
 
 /* ---- Errors (errors.c) ---- */

@@ -17,7 +17,7 @@ const char* const accrt_cuda_option_keys[] = {
     "cuda.library", "cuda.cache", "cuda.cache_mib", "cuda.virtual_memory", "cuda.graphs",
     "cuda.ptx",     NULL};
 
-static const char* const ptx_words[] = {"compile", "cached", "off"};
+static const char ptx_words[][8] = {"compile", "cached", "off"};
 
 static accrt_status_t read_number(const accrt_driver_environment_t* environment, const char* key,
                                   uint32_t minimum, uint32_t maximum, uint32_t* value) {

@@ -6,6 +6,7 @@
  * that were read.
  */
 #define STOCKED_MARKS 4
+#define ACCRT_CUDA_INLINE 1 /* this file has the functions */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>
@@ -18,6 +19,26 @@
 #define SPIN_BEFORE_SLEEP_NS UINT64_C(25000)
 #define BACK_OFF_FREE_NS UINT64_C(50000)
 #define BACK_OFF_MAX_NS UINT64_C(100000)
+
+/* ---- The current context, for files that are compiled for size ---- */
+
+cuda_scope_t accrt_cuda_enter_called(const cuda_device_t* device) {
+  return cuda_enter(device);
+}
+
+void accrt_cuda_leave_called(const cuda_device_t* device, cuda_scope_t scope) {
+  cuda_leave(device, scope);
+}
+
+CUstreamCaptureMode accrt_cuda_relax_called(const cuda_device_t* device) {
+  return cuda_relax(device);
+}
+
+void accrt_cuda_unrelax_called(const cuda_device_t* device, CUstreamCaptureMode mode) {
+  cuda_unrelax(device, mode);
+}
+
+/* ---- Numbers ---- */
 
 static uint64_t submitted(const cuda_queue_t* queue) {
   /* Acquire pairs with the release in cuda_publish(). */
@@ -586,8 +607,7 @@ void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_err
 }
 
 static const char* opcode_name(uint32_t opcode) {
-  static const char* const names[] = {"",        "dispatch", "copy",    "fill",
-                                      "barrier", "marker",   "operator"};
+  static const char names[][9] = {"", "dispatch", "copy", "fill", "barrier", "marker", "operator"};
   return opcode < sizeof names / sizeof names[0] ? names[opcode] : "";
 }
 
