@@ -81,7 +81,7 @@ endfunction()
 # state.
 set(ACCRT_FORMAT_SOURCES ${ACCRT_SOURCES})
 list(FILTER ACCRT_FORMAT_SOURCES INCLUDE REGEX
-     "^(format/|abi/api_fill\\.|runtime/core/(arch|cpu|crypto|error_fill|file_io|guard|hash128|hash128_update|memory|meter|near_name|pack_check|put_file|safe_open|sha256|struct|utf8)\\.c)")
+     "^(format/|abi/api_fill\\.|runtime/core/(arch|cpu|crypto|elf_check|error_fill|file_io|guard|hash128|hash128_update|memory|meter|near_name|pack_check|put_file|safe_open|sha256|struct|utf8)\\.c)")
 set(ACCRT_OWN_SOURCES ${ACCRT_SOURCES})
 list(REMOVE_ITEM ACCRT_OWN_SOURCES ${ACCRT_FORMAT_SOURCES})
 

@@ -22,7 +22,8 @@ ACCRT_BEGIN
  *   relative path); ACCRT_ERROR_PERMISSION_DENIED (the message says who else may write);
  *   ACCRT_ERROR_UNTRUSTED (the policy is ACCRT_HOST_CODE_NONE); ACCRT_ERROR_VERSION_MISMATCH (the
  *   pack refused, or its ABI is too new: both versions in the message); ACCRT_ERROR_INVALID_FORMAT
- *   (a table that breaks the rules: the message names pack, kernel and parameter). Since: 0.1 */
+ *   (the file is no shared object of this machine, or it is cut; or a table breaks the rules: the
+ *   message names pack, kernel and parameter). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
                                                 accrt_kernel_pack_t** out_pack);
 /** Registers a kernel pack that is part of the program. No policy applies. `query` and its tables

@@ -193,7 +193,8 @@ ACCRT_API void accrt_instance_release(accrt_instance_t* instance);
  * @param path an absolute path, with the conditions of accrt_kernel_pack_open; or a name without
  *   slashes, which the system's loader looks up.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (no such file or symbol); ACCRT_ERROR_INVALID_ARGUMENT (a
- *   relative path); ACCRT_ERROR_PERMISSION_DENIED (others may write to it);
+ *   relative path); ACCRT_ERROR_INVALID_FORMAT (the file is no shared object of this machine, or it
+ *   is cut); ACCRT_ERROR_PERMISSION_DENIED (others may write to it);
  *   ACCRT_ERROR_VERSION_MISMATCH (the message has both ranges); ACCRT_ERROR_ALREADY_EXISTS (a
  *   driver of that name); the statuses of the driver's own open function. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char* path);

@@ -497,7 +497,8 @@ ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constrai
  *   ACCRT_ERROR_PERMISSION_DENIED (others may write to the library or to a folder above it, or
  *   LD_LIBRARY_PATH leads to it through a folder that is no absolute path or that others may write
  *   to); ACCRT_ERROR_IO (the path cannot be examined); ACCRT_ERROR_INVALID_FORMAT (token bytes that
- *   llguidance refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
+ *   llguidance refuses; a library that is no shared object of this machine, or is cut);
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path,
                                                    accrt_serve_grammars_t** out_grammars);
 /** Adds a reference; returns its argument. Since: 0.4 */

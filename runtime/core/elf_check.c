@@ -1,8 +1,10 @@
-/* runtime/core/elf_check.c - checks the header of an ELF file against the file's size. */
+/* runtime/core/elf_check.c - checks the headers of an ELF file against the file's size. */
+#define _GNU_SOURCE
 #include "runtime/core/elf_check.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/core/memory.h"
 
@@ -34,7 +36,7 @@ bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* o
     return accrt_image_fault(out_fault, "%" PRIu64 " bytes are too few for an ELF header",
                              size_bytes);
   }
-  memcpy(out_header, bytes, sizeof *out_header);
+  memmove(out_header, bytes, sizeof *out_header);
   const unsigned char* ident = out_header->e_ident;
   if (memcmp(ident, ELFMAG, SELFMAG) != 0)
     return accrt_image_fault(out_fault, "it is not an ELF file");
@@ -50,4 +52,29 @@ bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* o
                      sizeof(Elf64_Phdr), size_bytes, out_fault) &&
          check_table("section", out_header->e_shoff, out_header->e_shnum, out_header->e_shentsize,
                      sizeof(Elf64_Shdr), size_bytes, out_fault);
+}
+
+bool accrt_elf_check_file(int fd, uint64_t size_bytes, accrt_image_fault_t* out_fault) {
+  Elf64_Ehdr header = {0};
+  Elf64_Phdr segment;
+  (void)!pread(fd, &header, sizeof header, 0); /* what cannot be read stays zero: no ELF file */
+  if (!accrt_elf_read_header(&header, size_bytes, &header, out_fault))
+    return false;
+  if (header.e_machine != ACCRT_ELF_OWN_MACHINE) {
+    return accrt_image_fault(out_fault, "it is for ELF machine %u, this machine is %u",
+                             header.e_machine, ACCRT_ELF_OWN_MACHINE);
+  }
+  for (uint32_t i = 0; i < header.e_phnum; ++i) {
+    const uint64_t offset = header.e_phoff + i * sizeof segment; /* inside the file: see above */
+    if (pread(fd, &segment, sizeof segment, (off_t)offset) != (ssize_t)sizeof segment)
+      return accrt_image_fault(out_fault, "its program headers cannot be read");
+    if (segment.p_type == PT_LOAD &&
+        !accrt_range_fits(segment.p_offset, segment.p_filesz, size_bytes)) {
+      return accrt_image_fault(out_fault,
+                               "a segment of %" PRIu64 " bytes at %" PRIu64
+                               " does not fit its %" PRIu64 " bytes: the file is cut",
+                               segment.p_filesz, segment.p_offset, size_bytes);
+    }
+  }
+  return true;
 }

@@ -11,6 +11,12 @@
 
 #include "runtime/core/error.h"
 
+#if defined(__x86_64__)
+#define ACCRT_ELF_OWN_MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define ACCRT_ELF_OWN_MACHINE EM_AARCH64
+#endif
+
 /* Why an image was refused, with the values that are wrong. */
 typedef struct accrt_image_fault {
   char text[200];
@@ -23,5 +29,10 @@ bool accrt_image_fault(accrt_image_fault_t* out_fault, const char* format, ...) 
  * headers lie inside it. Only the first 64 bytes are read. If false, out_fault has the reason. */
 bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
                            accrt_image_fault_t* out_fault);
+
+/* Whether the system's loader may map this file of `size_bytes`: it would end the process with
+ * SIGBUS where a segment lies behind the file's end, and call a file of another machine "not
+ * found". If false, out_fault has the reason. */
+bool accrt_elf_check_file(int fd, uint64_t size_bytes, accrt_image_fault_t* out_fault);
 
 #endif /* ACCRT_RUNTIME_CORE_ELF_CHECK_H_ */

@@ -21,13 +21,11 @@
 #define MAX_ALIGNMENT (UINT64_C(1) << 21)
 
 #if defined(__x86_64__)
-#define OWN_MACHINE EM_X86_64
 #define OWN_RELATIVE R_X86_64_RELATIVE
 #define OWN_ABSOLUTE R_X86_64_64
 #define OWN_GLOB_DAT R_X86_64_GLOB_DAT
 #define OWN_JUMP_SLOT R_X86_64_JUMP_SLOT
 #elif defined(__aarch64__)
-#define OWN_MACHINE EM_AARCH64
 #define OWN_RELATIVE R_AARCH64_RELATIVE
 #define OWN_ABSOLUTE R_AARCH64_ABS64
 #define OWN_GLOB_DAT R_AARCH64_GLOB_DAT
@@ -80,9 +78,9 @@ static accrt_status_t read_header(loader_t* loader) {
   accrt_image_fault_t fault;
   if (!accrt_elf_read_header(loader->bytes, loader->size_bytes, &loader->header, &fault))
     return REJECT(loader, "%s", fault.text);
-  if (header->e_machine != OWN_MACHINE) {
+  if (header->e_machine != ACCRT_ELF_OWN_MACHINE) {
     return ACCRT_FAIL(UNSUPPORTED, "image '%.80s': it is for ELF machine %u, this machine is %u",
-                      loader->name, header->e_machine, OWN_MACHINE);
+                      loader->name, header->e_machine, ACCRT_ELF_OWN_MACHINE);
   }
   if (header->e_type != ET_DYN)
     return REJECT(loader, "its type is %u, not ET_DYN (link it with -shared)", header->e_type);

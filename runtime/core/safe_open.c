@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/core/elf_check.h"
 #include "runtime/core/error.h"
 
 /* For internal functions with the public prefix: the record names the public function. */
@@ -185,6 +186,19 @@ accrt_status_t accrt_library_search(const char* name) {
   }
 }
 
+/* What dlopen cannot be asked about: it would wait for a FIFO, and end the process for a file that
+ * is cut. */
+static accrt_status_t check_object(const char* name, const char* resolved) {
+  struct stat facts;
+  accrt_image_fault_t fault;
+  const int fd = accrt_open_file(AT_FDCWD, resolved, 0, &facts);
+  if (fd < 0)
+    return ACCRT_FAIL(NOT_FOUND, "%s: not a regular file, or not readable", name);
+  const bool good = accrt_elf_check_file(fd, (uint64_t)facts.st_size, &fault);
+  close(fd);
+  return good ? ACCRT_OK : ACCRT_FAIL(INVALID_FORMAT, "%s: %s", name, fault.text);
+}
+
 accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
                                   void** out_library) {
   char resolved[ACCRT_PATH_BYTES];
@@ -198,10 +212,7 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
                         name, names == ACCRT_LIBRARY_PATH ? "" : " or a name without slashes");
     }
     ACCRT_TRY(accrt_strict_path(name, ACCRT_STRICT_FILE, resolved));
-    const int fd = accrt_open_file(AT_FDCWD, resolved, 0, NULL); /* dlopen would wait for a FIFO */
-    if (fd < 0)
-      return ACCRT_FAIL(NOT_FOUND, "%s: not a regular file, or not readable", name);
-    close(fd);
+    ACCRT_TRY(check_object(name, resolved));
   }
   const char* found = soname ? name : resolved;
   if (soname)

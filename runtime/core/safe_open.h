@@ -44,8 +44,9 @@ typedef enum accrt_library_name {
 /* Opens a shared library; never by a relative path, and by an absolute one only if
  * accrt_strict_path allows it; by a name never where LD_LIBRARY_PATH has a folder with that library
  * that is no absolute path, or that others may write to. The library is never closed.
- * ACCRT_ERROR_NOT_FOUND, also when the loader refuses the library; ACCRT_ERROR_INVALID_ARGUMENT for
- * a relative path; ACCRT_ERROR_PERMISSION_DENIED. */
+ * ACCRT_ERROR_NOT_FOUND, also when the loader refuses the library; ACCRT_ERROR_INVALID_FORMAT for a
+ * file that is no shared object of this machine, or is cut; ACCRT_ERROR_INVALID_ARGUMENT for a
+ * relative path; ACCRT_ERROR_PERMISSION_DENIED. */
 accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names, void** out_library);
 /* Whether the system's search for that name is believed: the rule of accrt_library_open, for
  * callers that only ask if a library is there. */

@@ -4,6 +4,7 @@
 #include "runtime/core/safe_open.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -172,6 +173,67 @@ static const char* put_library(const char* name) {
   return path;
 }
 
+/* Copies the first bytes of a library, and sets one of them to 8 (`changed`; 0: none). */
+static const char* put_part(const char* from, const char* name, long size_bytes, long changed) {
+  const char* path = at(name);
+  FILE* in = fopen(from, "rb");
+  FILE* out = fopen(path, "wb");
+  assert_non_null(in);
+  assert_non_null(out);
+  for (long i = 0; i < size_bytes; ++i) {
+    const int byte = fgetc(in);
+    fputc(i == changed && changed != 0 ? 8 : byte, out);
+  }
+  fclose(in);
+  assert_int_equal(fclose(out), 0);
+  return path;
+}
+
+/* The loader would end the process for the second of these files, and call the last "not found". */
+static void libraries_that_cannot_be_mapped(void** state) {
+  (void)state;
+  void* library = NULL;
+  char whole[ACCRT_PATH_BYTES];
+  assert_int_equal(mkdir(at("cut"), 0755), 0);
+  snprintf(whole, sizeof whole, "%s", put_library("cut/whole.so"));
+  struct stat facts;
+  assert_int_equal(stat(whole, &facts), 0);
+  const long size_bytes = (long)facts.st_size;
+  expect(accrt_library_open(put_part(whole, "cut/4.so", 4, 0), ACCRT_LIBRARY_PATH, &library),
+         ACCRT_ERROR_INVALID_FORMAT, "too few for an ELF header");
+  expect(accrt_library_open(put_part(whole, "cut/half.so", size_bytes / 2, 0), ACCRT_LIBRARY_PATH,
+                            &library),
+         ACCRT_ERROR_INVALID_FORMAT, "do not fit");
+  expect(accrt_library_open(put_part(whole, "cut/text.so", size_bytes, 1), ACCRT_LIBRARY_PATH,
+                            &library),
+         ACCRT_ERROR_INVALID_FORMAT, "not an ELF file");
+  const long machine = (long)offsetof(Elf64_Ehdr, e_machine);
+  expect(accrt_library_open(put_part(whole, "cut/machine.so", size_bytes, machine),
+                            ACCRT_LIBRARY_PATH, &library),
+         ACCRT_ERROR_INVALID_FORMAT, "ELF machine 8"); /* EM_MIPS */
+  assert_null(library);
+}
+
+/* Without section headers, only the segments say that the file is cut. */
+static void segments_behind_the_end(void** state) {
+  (void)state;
+  void* library = NULL;
+  char whole[ACCRT_PATH_BYTES];
+  snprintf(whole, sizeof whole, "%s", at("cut/whole.so"));
+  Elf64_Ehdr header;
+  FILE* file = fopen(whole, "r+b");
+  assert_non_null(file);
+  assert_int_equal(fread(&header, sizeof header, 1, file), 1);
+  header.e_shnum = 0;
+  assert_int_equal(fseek(file, 0, SEEK_SET), 0);
+  assert_int_equal(fwrite(&header, sizeof header, 1, file), 1);
+  assert_int_equal(fclose(file), 0);
+  expect(
+      accrt_library_open(put_part(whole, "cut/segments.so", 8192, 0), ACCRT_LIBRARY_PATH, &library),
+      ACCRT_ERROR_INVALID_FORMAT, "the file is cut");
+  assert_null(library);
+}
+
 static void libraries(void** state) {
   (void)state;
   void* library;
@@ -266,8 +328,13 @@ int main(int argc, char** argv) {
     return 1;
   program = self;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(files),     cmocka_unit_test(every_level),       cmocka_unit_test(links),
-      cmocka_unit_test(libraries), cmocka_unit_test(names_of_programs),
+      cmocka_unit_test(files),
+      cmocka_unit_test(every_level),
+      cmocka_unit_test(links),
+      cmocka_unit_test(libraries),
+      cmocka_unit_test(libraries_that_cannot_be_mapped),
+      cmocka_unit_test(segments_behind_the_end),
+      cmocka_unit_test(names_of_programs),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
