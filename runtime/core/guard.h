@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "accrt/base.h"
+#include "runtime/core/error.h"
 
 typedef struct accrt_guard {
   _Atomic(const char*) inside; /* the function that is inside, or NULL */
@@ -38,12 +38,13 @@ static inline void accrt_guard_leave(accrt_guard_t* const* guard) {
 /* Records ACCRT_ERROR_INVALID_STATE: `what` is the object in words. */
 accrt_status_t accrt_guard_refuse(accrt_guard_t* guard, const char* what);
 
-/* Use it in a public function after the check of its handle. The guard covers the rest of the
- * function and ends at every return. */
+/* Use it after ACCRT_ENTER of a public function, or in a helper of several: a second thread learns
+ * the name that was noted there. The guard covers the rest of the function that has it, and ends at
+ * every return. */
 #define ACCRT_GUARD(guard, what) ACCRT_GUARD_WITH(accrt_guard_enter, guard, what)
 #define ACCRT_GUARD_LIGHT(guard, what) ACCRT_GUARD_WITH(accrt_guard_enter_light, guard, what)
 #define ACCRT_GUARD_WITH(enter, guard, what)                                                       \
-  if (__builtin_expect(!enter(guard, __func__), 0))                                                \
+  if (__builtin_expect(!enter(guard, accrt_error_function), 0))                                    \
     return accrt_guard_refuse(guard, what);                                                        \
   accrt_guard_t* const inside_ __attribute__((cleanup(accrt_guard_leave), unused)) = guard
 
