@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/sort.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/instance.h"
@@ -61,21 +62,24 @@ static uint64_t last_number;
  * validate, or those for which memory was short. */
 static bool has_unregistered;
 
-static const struct {
-  char letter;
-  char name[12];
-} types[] = {{'i', "instance"}, {'d', "device"},      {'p', "pool"},      {'b', "buffer"},
-             {'s', "stream"},   {'e', "event"},       {'m', "semaphore"}, {'l', "launch"},
-             {'c', "commands"}, {'k', "kernel_pack"}, {'n', "kernel"},    {'u', "bundle"},
-             {'w', "weights"},  {'a', "adapter"},     {'g', "program"},   {'t', "session"},
-             {'x', "call"}};
+/* The letter of each type, and its name. */
+static const char types[][13] = {
+    "iinstance",  "ddevice",  "ppool",         "bbuffer",      "sstream", "eevent",
+    "msemaphore", "llaunch",  "ccommand list", "kkernel pack", "nkernel", "ubundle",
+    "wweights",   "aadapter", "gprogram",      "tsession",     "xcall"};
 
 static const char* type_name(char letter) {
-  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i) {
-    if (types[i].letter == letter)
-      return types[i].name;
-  }
-  return "handle";
+  size_t i = 0;
+  while (types[i][0] != letter && i + 1 < sizeof types / sizeof types[0])
+    ++i;
+  return &types[i][1];
+}
+
+/* "an event", "a stream", but "weights". */
+static const char* article_of(const char* type) {
+  if (type[0] == 'w')
+    return "";
+  return strchr("aei", type[0]) != NULL ? "an " : "a ";
 }
 
 accrt_status_t accrt_body_instance_create(const accrt_instance_options_t* options,
@@ -284,7 +288,8 @@ static void find_fault(const char* name, const void* handle, char type, bool rel
   }
   describe(record, what, sizeof what);
   if (record->type != type) {
-    (void)snprintf(text, size_bytes, "`%s` must be a %s; it is %s%s", name, type_name(type), what,
+    (void)snprintf(text, size_bytes, "`%s` must be %s%s; it is %s%s", name,
+                   article_of(type_name(type)), type_name(type), what,
                    is_valid(record, 0) ? "" : ", and released");
   } else if (record->references == 0 && record->ended_by != NULL &&
              (released || !is_valid(record, 0))) {
@@ -420,46 +425,70 @@ static void clear_results(const char* spec, const uintptr_t* words) {
 
 /* ---- The end of an instance ---- */
 
-/* Returns the next handle after `number` that the user of an instance has not released. */
-static const record_t* next_held(const watched_t* owner, uint64_t number) {
-  const record_t* found = NULL;
+/* Copies the handles that the user of an instance has not released (NULL: only counts them). */
+static uint32_t copy_held(const watched_t* owner, record_t* copies) {
+  ACCRT_ASSERT_HELD(&lock);
+  uint32_t count = 0;
   for (uint32_t i = 0; i < BUCKETS; ++i) {
     for (const record_t* record = buckets[i]; record != NULL; record = record->next) {
-      if (record->owner == owner && record->references > 0 && record->number > number &&
-          (found == NULL || record->number < found->number))
-        found = record;
+      if (record->owner != owner || record->references == 0)
+        continue;
+      if (copies != NULL)
+        copies[count] = *record;
+      ++count;
     }
   }
-  return found;
+  return count;
 }
 
-/* Logs the handles that the user still has when the last reference to the instance is dropped. */
+static bool is_older(const void* context, uint32_t a, uint32_t b) {
+  const record_t* records = context;
+  return records[a].number < records[b].number;
+}
+
+/* Logs the handles that the user still has when the last reference to the instance is dropped. The
+ * sink may call the library, so it gets copies, without the lock. */
 static void report_held(const void* instance) {
-  uint64_t number = 0;
-  for (;;) {
+  record_t* held = NULL;
+  uint32_t count = 0;
+  accrt_instance_t* logger = NULL;
+  accrt_mutex_lock(&lock);
+  const record_t* own = find(instance);
+  if (own != NULL && own->references == 0)
+    count = copy_held(own->owner, NULL);
+  if (count > 0)
+    logger = retain_logger(own->owner);
+  const size_t size_bytes = count * (sizeof *held + sizeof(uint32_t));
+  if (logger != NULL)
+    held = accrt_allocator_system.allocate(accrt_allocator_system.self, size_bytes,
+                                           _Alignof(max_align_t));
+  if (held != NULL)
+    (void)copy_held(own->owner, held);
+  accrt_mutex_unlock(&lock);
+  if (logger == NULL)
+    return;
+  uint32_t* order = (uint32_t*)(void*)(held + count);
+  for (uint32_t i = 0; held != NULL && i < count; ++i)
+    order[i] = i;
+  if (held != NULL)
+    accx_sort(order, count, is_older, held);
+  for (uint32_t i = 0; held != NULL && i < count; ++i) {
+    const record_t* record = &held[order[i]];
     char what[160];
-    uint32_t references = 0;
-    accrt_instance_t* logger = NULL;
-    accrt_mutex_lock(&lock);
-    const record_t* own = find(instance);
-    const record_t* record =
-        own != NULL && own->references == 0 ? next_held(own->owner, number) : NULL;
-    if (record != NULL) {
-      describe(record, what, sizeof what);
-      number = record->number;
-      references = record->references;
-      logger = retain_logger(record->owner);
-    }
-    accrt_mutex_unlock(&lock);
-    if (record == NULL)
-      return;
-    if (logger != NULL) {
-      accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
-                         "not released when its instance was: %s (%" PRIu32 " reference%s)", what,
-                         references, references == 1 ? "" : "s");
-      accrt_body_instance_release(logger);
-    }
+    describe(record, what, sizeof what);
+    accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
+                       "not released when its instance was: %s (%" PRIu32 " reference%s)", what,
+                       record->references, record->references == 1 ? "" : "s");
   }
+  if (held == NULL) {
+    accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
+                       "not released when its instance was: %" PRIu32
+                       " handles, for a list of which memory is short",
+                       count);
+  } else {
+    accrt_free(&accrt_allocator_system, held, size_bytes);
+  }
+  accrt_body_instance_release(logger);
 }
 
 /* Ends the register's part of an instance. The handles stay registered without memory. Requires the

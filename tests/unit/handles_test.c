@@ -5,11 +5,13 @@
  * log, and nothing is touched by it. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 /* CMocka wants the headers above first. */
 #include <cmocka.h>
 
@@ -197,6 +199,14 @@ static void test_another_type(void** state) {
   wrong = &nothing;
   assert_int_equal(accrt_stream_query(wrong), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_told(world, "`stream` (", "is not a handle of this library");
+  wrong = stream;
+  assert_int_equal(accrt_event_query(wrong), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`event` must be an event", "it is stream");
+  assert_int_equal(accrt_commands_finalize(wrong), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`commands` must be a command list", "it is stream");
+  accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
+  assert_int_equal(accrt_weights_info(wrong, &info), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`weights` must be weights", "it is stream");
   accrt_stream_release(stream);
 }
 
@@ -470,6 +480,57 @@ static void test_a_lent_device_may_be_released(void** state) {
   assert_int_equal(world.allocations, world.frees);
 }
 
+typedef struct leaks {
+  uint64_t count, last;
+  bool ordered;
+} leaks_t;
+
+static void count_leak(void* self, uint32_t level, const char* component, const char* line) {
+  leaks_t* leaks = self;
+  (void)level;
+  (void)component;
+  const char* number = strstr(line, "semaphore ");
+  if (number == NULL)
+    return;
+  const uint64_t value = strtoull(number + strlen("semaphore "), NULL, 10);
+  leaks->ordered = leaks->ordered && value > leaks->last;
+  leaks->last = value;
+  ++leaks->count;
+}
+
+/* Each handle is listed, in the order of their making. With the number the time grows little more
+ * than in proportion: it was some seconds. */
+static void test_many_that_were_not_released(void** state) {
+  (void)state;
+  enum { COUNT = 40000 };
+  leaks_t leaks = {0, 0, true};
+  const accrt_log_sink_t sink = {&leaks, count_leak, ACCRT_LOG_WARNING, 0};
+  const accrt_option_t options[] = {{"host.threads", "0"}, {"validate.handles", "1"}};
+  accrt_instance_options_t all = ACCRT_INSTANCE_OPTIONS_INIT;
+  all.log_sink = &sink;
+  all.options = options;
+  all.option_count = 2;
+  all.option_size_bytes = (uint32_t)sizeof options[0];
+  accrt_instance_t* instance;
+  assert_int_equal(accrt_instance_create(&all, &instance), ACCRT_OK);
+  accrt_semaphore_t** semaphores = calloc(COUNT, sizeof(void*));
+  assert_non_null(semaphores);
+  for (int i = 0; i < COUNT; ++i)
+    assert_int_equal(accrt_semaphore_create(instance, 0, &semaphores[i]), ACCRT_OK);
+  accrt_instance_retain(instance);
+  accrt_instance_release(instance);
+  assert_int_equal(leaks.count, 0); /* not the last reference */
+  const clock_t begin = clock();
+  accrt_instance_release(instance);
+  const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  assert_int_equal(leaks.count, COUNT);
+  assert_true(leaks.ordered);
+  assert_true(seconds < 1.5);
+  for (int i = 0; i < COUNT; ++i)
+    accrt_semaphore_release(semaphores[i]);
+  free(semaphores);
+}
+
 int main(void) {
   (void)unsetenv("ACCRT_VALIDATE");
   const struct CMUnitTest tests[] = {
@@ -477,6 +538,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_no_address_comes_again, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_what_would_be_given_is_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_another_type, set_up, tear_down),
+      cmocka_unit_test(test_many_that_were_not_released),
       cmocka_unit_test_setup_teardown(test_released_twice, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_lent, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_lent_ends_with_its_lender, set_up, tear_down),
