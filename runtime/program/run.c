@@ -43,14 +43,21 @@ void accrt_session_give_back_run(accrt_session_t* session, accrt_run_t* run) {
 
 /* ---- Completion, on any thread ---- */
 
-ACCRT_RARE static void trace_run(const accrt_run_t* run, accrt_status_t status) {
+/* Of a run in pieces, the last one reports: behind a piece that failed it is POISONED, but the run
+ * failed as that piece did. */
+static accrt_status_t status_of_run(const accrt_run_t* run) {
+  return run->status != ACCRT_OK && run->error.submission > run->before ? run->error.status
+                                                                        : run->status;
+}
+
+ACCRT_RARE static void trace_run(const accrt_run_t* run) {
   accrt_instance_t* instance = run->session->program->instance;
   if (!accrt_instance_tracing(instance))
     return;
   accrt_trace_event_t event;
   memset(&event, 0, sizeof event);
   event.kind = ACCRT_TRACE_CALL;
-  event.status = status;
+  event.status = status_of_run(run);
   event.stream_id = accrt_stream_id(run->session->stream);
   event.begin_ns = run->begin_ns;
   event.end_ns = accrt_clock_ns();
@@ -74,7 +81,7 @@ ACCRT_RARE static void complete(void* user, accrt_status_t status, const accrt_e
     }
     (void)accrt_session_fail(session, &run->error);
   }
-  trace_run(run, status);
+  trace_run(run);
   /* Release pairs with the acquire of who waits for the record: status and error are seen. */
   atomic_store_explicit(&run->done, 1, memory_order_release);
   accrt_run_t* head = atomic_load_explicit(&session->finished_runs, memory_order_relaxed);
@@ -123,6 +130,7 @@ ACCRT_RARE accrt_status_t accrt_session_execute_traced(accrt_session_t* session,
                                                        accrt_stream_work_t* work) {
   run->name = work->name;
   run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
+  run->before = accrt_stream_last_submission(session->stream);
   atomic_store_explicit(&run->done, 0, memory_order_relaxed);
   work->completion.done = complete;
   work->completion.user = run;

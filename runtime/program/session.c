@@ -350,11 +350,15 @@ accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_
 
 /* Ends what is on the stream; a failed stream of the session's own is made usable again. */
 static accrt_status_t quiet_stream(accrt_session_t* session) {
-  const accrt_status_t status =
+  const accrt_error_t before = *accrt_error_current();
+  accrt_status_t status =
       accrt_inner_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
-  if (status != ACCRT_ERROR_POISONED || !session->own_stream)
-    return status;
-  return accrt_inner_stream_reset(session->stream);
+  if (status == ACCRT_ERROR_POISONED && session->own_stream) {
+    status = accrt_inner_stream_reset(session->stream);
+    if (status == ACCRT_OK)
+      (void)accrt_error_restore(&before); /* a call that succeeds changes no record */
+  }
+  return status;
 }
 
 accrt_status_t accrt_session_reset(accrt_session_t* session) {

@@ -782,6 +782,54 @@ static void traces_calls(void** state) {
   assert_int_equal(atomic_load(&traced.failed), 1);
 }
 
+static void note_status(void* self, const accrt_trace_event_t* event) {
+  if (event->kind == ACCRT_TRACE_CALL)
+    atomic_store((_Atomic accrt_status_t*)self, event->status);
+}
+
+/* A call in pieces whose first piece fails: the trace says why, as the record does. */
+static void traces_divided_calls(void** state) {
+  if (!have_bundles())
+    skip();
+  (void)state;
+  _Atomic accrt_status_t seen = ACCRT_OK;
+  const accrt_trace_sink_t sink = {&seen, note_status};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.trace_sink = &sink;
+  options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  fixture_t f = {0};
+  OK(accrt_instance_create(&options, &f.instance));
+  OK(accrt_instance_device_by_name(f.instance, "host", &f.device));
+  f.bundle = open_bundle(f.instance, "program");
+  OK(accrt_program_create(f.device, f.bundle, NULL, &f.program));
+  accrt_stream_options_t pieces = ACCRT_STREAM_OPTIONS_INIT;
+  pieces.ahead = 1;
+  pieces.commands_per_piece = 1;
+  accrt_stream_t* stream;
+  OK(accrt_stream_create(f.device, &pieces, &stream));
+  accrt_session_options_t wanted = ACCRT_SESSION_OPTIONS_INIT;
+  wanted.stream = stream;
+  OK(accrt_session_create(f.program, &wanted, &f.session));
+  accrt_call_t* call = make_call(f.session, "fail_early");
+  OK(set_number(call, "code", 2));
+  accrt_semaphore_t* gate;
+  OK(accrt_semaphore_create(f.instance, 0, &gate));
+  const accrt_timepoint_t wait = {gate, 1};
+  OK(accrt_call_submit(call, &wait, 1, NULL, 0));
+  OK(accrt_semaphore_signal(gate, 1));
+  FAILS(accrt_call_wait(call, ACCRT_TIMEOUT_INFINITE), KERNEL, NULL);
+  assert_int_equal(atomic_load(&seen), ACCRT_ERROR_KERNEL);
+  OK(accrt_stream_reset(stream));
+  OK(accrt_session_reset(f.session));
+  accrt_call_release(call);
+  accrt_semaphore_release(gate);
+  accrt_session_release(f.session);
+  accrt_stream_release(stream);
+  accrt_program_release(f.program);
+  accrt_bundle_release(f.bundle);
+  accrt_instance_release(f.instance);
+}
+
 static void works_without_threads(void** state) {
   if (!have_bundles())
     skip();
@@ -826,6 +874,7 @@ int main(void) {
       cmocka_unit_test(drops_calls_that_nobody_starts),
       cmocka_unit_test(releases_the_last_reference_in_a_notification),
       cmocka_unit_test(traces_calls),
+      cmocka_unit_test(traces_divided_calls),
       cmocka_unit_test(works_without_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -409,6 +409,10 @@ def program(first, second, device=None):
     f = bundle.function("fail", doc="fails with code, unless that is 0")
     f.scalar("code", code)
     f.body.dispatch(k.fail, {"code": code})
+    f = bundle.function("fail_early", doc="fails with code, unless that is 0, before its other commands")
+    f.scalar("code", code)
+    for value in (code, 0, 0):
+        f.body.dispatch(k.fail, {"code": value})
     return bundle
 
 
