@@ -307,17 +307,21 @@ static const accrt_driver_table_t* table_of(const accrt_event_t* event) {
   return event->device->table;
 }
 
+static accrt_status_t not_reached(accrt_status_t status, uint64_t timeout_ns) {
+  (void)ACCRT_FAIL_STATUS(status, "the latest record of the event is not reached");
+  if (status == ACCRT_ERROR_TIMEOUT)
+    accrt_error_prefix("waited %" PRIu64 " ns", timeout_ns);
+  return status;
+}
+
 /* What the driver says of the latest record, for this event's callers. */
 static accrt_status_t conclude(accrt_event_t* event, accrt_status_t status, uint64_t timeout_ns) {
   if (status == ACCRT_OK || status == ACCRT_ERROR_OUT_OF_MEMORY)
     return status;
   if (status == ACCRT_ERROR_NOT_READY || timeout_ns == 0)
-    return ACCRT_FAIL(NOT_READY, "the latest record of the event is not reached");
-  if (status == ACCRT_ERROR_TIMEOUT) {
-    return ACCRT_FAIL(TIMEOUT,
-                      "waited %" PRIu64 " ns; the latest record of the event is not reached",
-                      timeout_ns);
-  }
+    return not_reached(ACCRT_ERROR_NOT_READY, 0);
+  if (status == ACCRT_ERROR_TIMEOUT)
+    return not_reached(status, timeout_ns);
   const accrt_error_t cause = *accrt_error_current();
   accrt_device_note_status(event->device, status);
   accrt_mutex_lock(&event->lock);
@@ -352,9 +356,9 @@ static accrt_status_t query(accrt_event_t* event) {
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   accrt_status_t status = ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED) {
-    status = accrt_semaphore_poisoned(semaphore);
+    status = accrt_record_poison("the event", 0, &semaphore->error);
   } else if (reach == ACCRT_REACH_PENDING) {
-    status = ACCRT_FAIL(NOT_READY, "record %" PRIu64 " of the event is not reached", value);
+    status = not_reached(ACCRT_ERROR_NOT_READY, 0);
   }
   accrt_semaphore_unref(semaphore);
   return status;
@@ -379,7 +383,12 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
   if (semaphore == NULL)
     return ACCRT_OK;
   const accrt_timepoint_t timepoint = {semaphore, value};
-  const accrt_status_t status = accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
+  accrt_status_t status = accrt_semaphores_wait(&timepoint, 1, 0, timeout_ns, policy, NULL);
+  /* The semaphore is the event's own: callers do not know it. */
+  if (status == ACCRT_ERROR_POISONED)
+    status = accrt_record_poison("the event", 0, &semaphore->error);
+  if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
+    status = not_reached(status, timeout_ns);
   accrt_semaphore_unref(semaphore);
   return status;
 }

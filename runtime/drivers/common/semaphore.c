@@ -236,16 +236,15 @@ static accrt_status_t conclude(const accrt_timepoint_t* timepoints, uint32_t cou
     return accrt_semaphore_poisoned(timepoints[index].semaphore);
   const accrt_semaphore_t* semaphore = timepoints[0].semaphore;
   const uint64_t value = atomic_load_explicit(&semaphore->timeline.value, memory_order_relaxed);
-  if (timeout_ns == 0) {
-    return ACCRT_FAIL(NOT_READY,
-                      "%" PRIu32 " timepoints; the first, semaphore %" PRIu64 ", is at %" PRIu64
-                      " of %" PRIu64,
-                      count, semaphore->id, value, timepoints[0].value);
-  }
-  return ACCRT_FAIL(TIMEOUT,
-                    "waited %" PRIu64 " ns for %" PRIu32
-                    " timepoints; the first, semaphore %" PRIu64 ", is at %" PRIu64 " of %" PRIu64,
-                    timeout_ns, count, semaphore->id, value, timepoints[0].value);
+  const accrt_status_t status =
+      ACCRT_FAIL_STATUS(timeout_ns == 0 ? ACCRT_ERROR_NOT_READY : ACCRT_ERROR_TIMEOUT,
+                        "semaphore %" PRIu64 " is at %" PRIu64 " of %" PRIu64, semaphore->id, value,
+                        timepoints[0].value);
+  if (count > 1)
+    accrt_error_prefix("%" PRIu32 " timepoints, the first", count);
+  if (timeout_ns != 0)
+    accrt_error_prefix("waited %" PRIu64 " ns", timeout_ns);
+  return status;
 }
 
 static accrt_status_t check_timepoints(const accrt_timepoint_t* timepoints, uint32_t count,
