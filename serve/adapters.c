@@ -104,10 +104,9 @@ bool accsv_adapters_step(accrt_serve_engine_t* engine, accsv_order_t* orders) {
 /* Has the stepping thread do it, or does it where there is none. */
 static accrt_status_t place_order(accrt_serve_engine_t* engine, accsv_order_t* order) {
   if (!engine->has_thread) {
-    if (atomic_flag_test_and_set_explicit(&engine->stepping, memory_order_acquire))
-      return ACCSV_FAIL(INVALID_STATE, "another thread is in accrt_serve_engine_step");
+    ACCRT_TRY(accsv_engine_enter(engine));
     execute(engine, order);
-    atomic_flag_clear_explicit(&engine->stepping, memory_order_release);
+    accsv_engine_leave(engine);
   } else {
     accsv_lock(&engine->lock);
     if (engine->dead != ACCRT_OK) {

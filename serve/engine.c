@@ -304,19 +304,26 @@ accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine) {
 
 /* ---- Steps and waiting ---- */
 
-static accrt_status_t step_alone(accrt_serve_engine_t* engine) {
-  if (engine->has_thread)
-    return ACCSV_FAIL(INVALID_STATE, "the engine steps on a thread of its own");
-  if (atomic_flag_test_and_set_explicit(&engine->stepping, memory_order_acquire))
-    return ACCSV_FAIL(INVALID_STATE, "another thread is in accrt_serve_engine_step");
-  const accrt_status_t status = accsv_engine_step(engine);
+accrt_status_t accsv_engine_enter(accrt_serve_engine_t* engine) {
+  if (!atomic_flag_test_and_set_explicit(&engine->stepping, memory_order_acquire))
+    return ACCRT_OK;
+  return ACCSV_FAIL(INVALID_STATE,
+                    "the engine is in a step, on another thread or below this call: it steps, "
+                    "drains and loads adapters for one thread at a time");
+}
+
+void accsv_engine_leave(accrt_serve_engine_t* engine) {
   atomic_flag_clear_explicit(&engine->stepping, memory_order_release);
-  return status;
 }
 
 accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine) {
   ACCSV_NOT_NULL(engine);
-  return step_alone(engine);
+  if (engine->has_thread)
+    return ACCSV_FAIL(INVALID_STATE, "the engine steps on a thread of its own");
+  ACCRT_TRY(accsv_engine_enter(engine));
+  const accrt_status_t status = accsv_engine_step(engine);
+  accsv_engine_leave(engine);
+  return status;
 }
 
 struct timespec accsv_time_after(uint64_t timeout_ns) {
@@ -351,6 +358,12 @@ static bool is_drained(const accrt_serve_engine_t* engine) {
   return engine->listed == 0;
 }
 
+static void begin_draining(accrt_serve_engine_t* engine) {
+  accsv_lock(&engine->lock);
+  engine->draining = true;
+  accsv_unlock(&engine->lock);
+}
+
 static accrt_status_t drain_thread(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   const struct timespec end = accsv_time_after(timeout_ns);
   bool late = false;
@@ -367,20 +380,24 @@ static accrt_status_t drain_thread(accrt_serve_engine_t* engine, uint64_t timeou
 
 static accrt_status_t drain_alone(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   const uint64_t begin_ns = accrt_serve_now_ns();
-  for (;;) {
-    const accrt_status_t status = step_alone(engine);
-    if (status == ACCRT_ERROR_NOT_READY)
-      return ACCRT_OK;
-    ACCRT_TRY(status);
-    if (timeout_ns != ACCRT_TIMEOUT_INFINITE && accrt_serve_now_ns() - begin_ns >= timeout_ns)
-      return ACCSV_FAIL(TIMEOUT, "requests go on after %" PRIu64 " ns", timeout_ns);
+  accrt_status_t status = ACCRT_OK;
+  bool late = false;
+  ACCRT_TRY(accsv_engine_enter(engine)); /* refused: it does not begin to drain */
+  begin_draining(engine);
+  while (status == ACCRT_OK && !late) {
+    status = accsv_engine_step(engine);
+    late = timeout_ns != ACCRT_TIMEOUT_INFINITE && accrt_serve_now_ns() - begin_ns >= timeout_ns;
   }
+  accsv_engine_leave(engine);
+  if (status != ACCRT_OK)
+    return status == ACCRT_ERROR_NOT_READY ? ACCRT_OK : status;
+  return ACCSV_FAIL(TIMEOUT, "requests go on after %" PRIu64 " ns", timeout_ns);
 }
 
 accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   ACCSV_NOT_NULL(engine);
-  accsv_lock(&engine->lock);
-  engine->draining = true;
-  accsv_unlock(&engine->lock);
-  return engine->has_thread ? drain_thread(engine, timeout_ns) : drain_alone(engine, timeout_ns);
+  if (!engine->has_thread)
+    return drain_alone(engine, timeout_ns);
+  begin_draining(engine);
+  return drain_thread(engine, timeout_ns);
 }

@@ -90,6 +90,10 @@ struct timespec accsv_time_after(uint64_t timeout_ns);
 
 /* One step: see accrt_serve_engine_step. */
 accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine);
+/* What belongs to the stepping thread is the caller's in between, where the engine has no thread of
+ * its own. ACCRT_ERROR_INVALID_STATE while another call has it. */
+accrt_status_t accsv_engine_enter(accrt_serve_engine_t* engine);
+void accsv_engine_leave(accrt_serve_engine_t* engine);
 /* Ends all requests that the stepping thread has, without events. */
 void accsv_engine_drop_all(accrt_serve_engine_t* engine);
 

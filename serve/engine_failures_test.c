@@ -205,6 +205,85 @@ static void test_model_without_masks(void** state) {
   assert_string_equal(error.message, "functions->start is NULL");
 }
 
+static accrt_serve_model_info_t bad_info;
+static accrt_status_t info_status;
+static accrt_status_t give_info(void* self, accrt_serve_model_info_t* out_info) {
+  (void)self;
+  *out_info = bad_info;
+  return info_status;
+}
+
+/* Each is refused with the values that do not fit, and nothing is read behind a NULL. */
+static void test_infos_that_do_not_fit(void** state) {
+  (void)state;
+  inner_model = make_model(NULL);
+  accrt_serve_model_info_t good = ACCRT_SERVE_MODEL_INFO_INIT;
+  assert_int_equal(accrt_serve_model_info(inner_model, &good), ACCRT_OK);
+  static const int32_t far[] = {1, 256};
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.info = give_info;
+  functions.submit = wrong_submit;
+  functions.wait = wrong_wait;
+  accrt_serve_model_t* model;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+#define REFUSED(wanted, words, ...)                                                                \
+  do {                                                                                             \
+    bad_info = good;                                                                               \
+    info_status = ACCRT_OK;                                                                        \
+    __VA_ARGS__;                                                                                   \
+    accrt_clear_error();                                                                           \
+    assert_int_equal(accrt_serve_model_wrap(&functions, &model), wanted);                          \
+    assert_null(model);                                                                            \
+    assert_int_equal(accrt_last_error(&error), ACCRT_OK);                                          \
+    if (strstr(error.message, words) == NULL)                                                      \
+      fail_msg("'%s' is not in '%s'", words, error.message);                                       \
+  } while (0)
+  REFUSED(ACCRT_ERROR_INVALID_ARGUMENT, "page_size 0", bad_info.page_size = 0);
+  REFUSED(ACCRT_ERROR_INVALID_ARGUMENT, "row_pages 1", bad_info.row_pages = 1);
+  REFUSED(ACCRT_ERROR_INVALID_ARGUMENT, "eos is NULL with an eos_count of 2",
+          bad_info.eos_count = 2, bad_info.eos = NULL);
+  REFUSED(ACCRT_ERROR_INVALID_ARGUMENT, "eos[1] is 256, not in 0 to 255", bad_info.eos_count = 2,
+          bad_info.eos = far);
+  REFUSED(ACCRT_ERROR_IO, "info returned 13 (ACCRT_ERROR_IO)", info_status = ACCRT_ERROR_IO);
+#undef REFUSED
+  accrt_serve_model_release(inner_model);
+}
+
+static accrt_serve_engine_t* stepping_engine;
+static accrt_status_t inside_submit(void* self, const accrt_serve_step_t* one) {
+  (void)self;
+  (void)one;
+  assert_int_equal(accrt_serve_engine_step(stepping_engine), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_serve_engine_drain(stepping_engine, 0), ACCRT_ERROR_INVALID_STATE);
+  return ACCRT_OK;
+}
+
+/* What a model's functions may not call is refused, and changes nothing: the engine takes requests
+ * as before. */
+static void test_calls_from_inside_a_step(void** state) {
+  (void)state;
+  inner_model = make_model(NULL);
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.info = dead_info;
+  functions.submit = inside_submit;
+  functions.wait = wrong_wait;
+  wrong = WRONG_NO_ALTERNATIVES;
+  accrt_serve_model_t* model;
+  assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_create(model, NULL, &stepping_engine), ACCRT_OK);
+  accrt_serve_model_release(model);
+  static output_t output;
+  const accrt_serve_request_t request = hello_request(2, &output);
+  (void)submit(stepping_engine, &request);
+  assert_int_equal(step(stepping_engine), ACCRT_OK);
+  (void)submit(stepping_engine, &request);
+  assert_int_equal(accrt_serve_engine_drain(stepping_engine, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_submit(stepping_engine, &request, NULL),
+                   ACCRT_ERROR_INVALID_STATE);
+  accrt_serve_engine_release(stepping_engine);
+  accrt_serve_model_release(inner_model);
+}
+
 static void test_dead_model(void** state) {
   (void)state;
   static output_t outputs[3];
@@ -333,6 +412,8 @@ static void test_without_memory(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_failing_steps),
+      cmocka_unit_test(test_infos_that_do_not_fit),
+      cmocka_unit_test(test_calls_from_inside_a_step),
       cmocka_unit_test(test_dead_model),
       cmocka_unit_test(test_without_memory),
       cmocka_unit_test(test_results_that_are_none),

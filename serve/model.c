@@ -9,7 +9,12 @@
 static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->vocab_size == 0 || info->vocab_size > INT32_MAX || info->page_size == 0 ||
       info->page_count == 0 || info->max_rows == 0 || info->max_length == 0)
-    return ACCSV_FAIL(INVALID_ARGUMENT, "a model without tokens, pages, rows or length");
+    return ACCSV_FAIL(INVALID_ARGUMENT,
+                      "the model's info has vocab_size %" PRIu32 ", page_size %" PRIu32
+                      ", page_count %" PRIu32 ", max_rows %" PRIu32 ", max_length %" PRIu32
+                      ": none may be 0, nor the first above 2^31 - 1",
+                      info->vocab_size, info->page_size, info->page_count, info->max_rows,
+                      info->max_length);
   if (info->max_tokens < info->max_rows)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model of %" PRIu32 " rows and %" PRIu32 " tokens a step",
                       info->max_rows, info->max_tokens);
@@ -19,7 +24,8 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
                       info->max_samples);
   if ((uint64_t)info->row_pages * info->page_size < info->max_length)
     return ACCSV_FAIL(INVALID_ARGUMENT,
-                      "rows of %" PRIu32 " pages of %" PRIu32 " tokens, and a length of %" PRIu32,
+                      "row_pages %" PRIu32 " of page_size %" PRIu32
+                      " tokens hold less than max_length %" PRIu32,
                       info->row_pages, info->page_size, info->max_length);
   if ((uint64_t)info->page_count * info->page_size > INT32_MAX ||
       (uint64_t)info->max_rows * info->row_pages > INT32_MAX)
@@ -30,11 +36,28 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->embedding_size > MOST_EMBEDDING)
     return ACCSV_FAIL(INVALID_ARGUMENT, "embeddings of %" PRIu32 " numbers, at most %u",
                       info->embedding_size, MOST_EMBEDDING);
+  if (info->eos_count > 0 && info->eos == NULL)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "eos is NULL with an eos_count of %" PRIu32,
+                      info->eos_count);
   for (uint32_t i = 0; i < info->eos_count; ++i) {
     if (info->eos[i] < 0 || (uint32_t)info->eos[i] >= info->vocab_size)
-      return ACCSV_FAIL(INVALID_ARGUMENT, "end token %" PRId32, info->eos[i]);
+      return ACCSV_FAIL(INVALID_ARGUMENT, "eos[%" PRIu32 "] is %" PRId32 ", not in 0 to %" PRIu32,
+                        i, info->eos[i], info->vocab_size - 1);
   }
   return ACCRT_OK;
+}
+
+/* A function that fails without a record gets one. */
+static accrt_status_t ask(const accrt_serve_model_functions_t* functions,
+                          accrt_serve_model_info_t* out_info) {
+  accrt_error_t why = ACCRT_ERROR_INIT;
+  const accrt_status_t status = functions->info(functions->self, out_info);
+  (void)accrt_last_error(&why);
+  if (status == ACCRT_OK || why.status == status)
+    return status;
+  return accsv_fail(status, __func__, __FILE__, (uint32_t)__LINE__,
+                    "the model's info returned %" PRId32 " (%s)", status,
+                    accrt_status_name(status));
 }
 
 accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions,
@@ -51,7 +74,7 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   ACCSV_NOT_NULL(functions->submit);
   ACCSV_NOT_NULL(functions->wait);
   accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
-  ACCRT_TRY(own.info(own.self, &info));
+  ACCRT_TRY(ask(&own, &info));
   ACCRT_TRY(check_info(&info));
   if (info.max_samples == 0)
     info.max_samples = info.max_rows;
