@@ -130,8 +130,10 @@ accrt_status_t accx_writer_index(const accrt_bundle_writer_t* writer, writer_kin
     return ACCRT_OK;
   }
   const bool named = found > WRITER_NONE && found < WRITER_ID_KINDS;
-  return WRITER_FAIL(writer, INVALID_ARGUMENT, "%s is 0x%" PRIx32 " (%s), not the id of a %s",
-                     field, id, named ? kinds[found].name : "no id", kinds[kind].name);
+  const char* wanted = kinds[kind].name;
+  return WRITER_FAIL(writer, INVALID_ARGUMENT, "%s is 0x%" PRIx32 " (%s), not the id of %s %s",
+                     field, id, named ? kinds[found].name : "no id",
+                     strchr("aeiou", wanted[0]) != NULL ? "an" : "a", wanted);
 }
 
 /* ---- Hashing ---- */

@@ -273,31 +273,28 @@ accrt_status_t accx_writer_type(const accrt_bundle_writer_t* writer,
 
 /* ---- Bytes ---- */
 
+/* What is wrong with a source of bytes; NULL: nothing. */
+static const char* bytes_fault(const accrt_writer_bytes_t* bytes) {
+  const bool empty = bytes->size_bytes == 0;
+  if (bytes->kind == ACCRT_WRITER_BYTES_MEMORY)
+    return empty || bytes->data != NULL ? NULL : "its data is NULL";
+  if (bytes->kind == ACCRT_WRITER_BYTES_READER)
+    return empty || bytes->read != NULL ? NULL : "its read is NULL";
+  if (bytes->kind != ACCRT_WRITER_BYTES_FILE)
+    return "there is no such kind";
+  const bool fits = accrt_range_fits(bytes->offset, bytes->size_bytes, INT64_MAX);
+  return bytes->fd < 0 ? "its fd is negative" : fits ? NULL : "they end beyond 2^63 - 1";
+}
+
 static accrt_status_t check_bytes(const accrt_bundle_writer_t* writer,
                                   const accrt_writer_bytes_t* bytes) {
   if (bytes->size_bytes > INT64_MAX)
     return WRITER_FAIL(writer, OUT_OF_RANGE, "%" PRIu64 " bytes", bytes->size_bytes);
-  const bool empty = bytes->size_bytes == 0;
-  switch (bytes->kind) {
-  case ACCRT_WRITER_BYTES_MEMORY:
-    if (empty || bytes->data != NULL)
-      return ACCRT_OK;
-    break;
-  case ACCRT_WRITER_BYTES_FILE:
-    if (bytes->fd >= 0 && accrt_range_fits(bytes->offset, bytes->size_bytes, INT64_MAX))
-      return ACCRT_OK;
-    break;
-  case ACCRT_WRITER_BYTES_READER:
-    if (empty || bytes->read != NULL)
-      return ACCRT_OK;
-    break;
-  default:
-    break;
-  }
-  return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                     "%" PRIu64 " bytes of kind %" PRIu32
-                     ": no such kind, or no memory, file or function",
-                     bytes->size_bytes, bytes->kind);
+  const char* fault = bytes_fault(bytes);
+  if (fault == NULL)
+    return ACCRT_OK;
+  return WRITER_FAIL(writer, INVALID_ARGUMENT, "%" PRIu64 " bytes of kind %" PRIu32 ": %s",
+                     bytes->size_bytes, bytes->kind, fault);
 }
 
 /* ---- Constants ---- */
@@ -358,8 +355,10 @@ static accrt_status_t read_components(accrt_bundle_writer_t* writer,
   ACCRT_TRY(look_at(writer, constant, &view));
   if (count == 0 || count > ACCRT_LAYOUT_ROLE_COUNT || constant->components == NULL)
     return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                       "%" PRIu32 " components; encoding %s needs 1 to %u", count,
-                       view.layout->name, ACCRT_LAYOUT_ROLE_COUNT);
+                       "%" PRIu32 " components at %p; a constant has 1 to %u, as its encoding (%s) "
+                       "says",
+                       count, (const void*)constant->components, ACCRT_LAYOUT_ROLE_COUNT,
+                       view.layout->name);
   void *records, *bytes;
   ACCRT_TRY(accx_writer_reserve(writer, count * sizeof(accx_component_t), &records));
   ACCRT_TRY(accx_writer_reserve(writer, count * sizeof(accrt_writer_bytes_t), &bytes));
@@ -527,11 +526,14 @@ accrt_status_t accrt_bundle_writer_add_image(accrt_bundle_writer_t* writer, cons
     *out_id = there;
     return ACCRT_OK;
   }
-  if (kind < ACCX_IMAGE_HOST_ELF || kind >= ACCX_IMAGE_END || (pack && !accx_pack_name_good(name)))
-    return WRITER_FAIL(writer, INVALID_ARGUMENT,
-                       "kind %" PRIu32 ", or no name of a pack: letters, digits, '.', '_' and '-', "
-                       "at most %u, not one of the last three first",
-                       kind, ACCX_MAX_PACK_NAME_BYTES);
+  if (kind < ACCX_IMAGE_HOST_ELF || kind >= ACCX_IMAGE_END)
+    return WRITER_FAIL(writer, INVALID_ARGUMENT, "there is no kind %" PRIu32, kind);
+  if (pack && !accx_pack_name_good(name))
+    return WRITER_FAIL(
+        writer, INVALID_ARGUMENT,
+        "no name of a pack: it has letters, digits, '.', '_' and '-', at most %u, and "
+        "not one of the last three first",
+        ACCX_MAX_PACK_NAME_BYTES);
   if (pack != (bytes == NULL || bytes->size_bytes == 0))
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "a pack has no bytes, any other image has some");
   if (!pack) {
@@ -594,9 +596,12 @@ static accrt_status_t read_parameters(accrt_bundle_writer_t* writer,
                                       const accx_parameter_t** out_parameters) {
   accrt_kernel_param_t params[ACCRT_KERNEL_MAX_PARAMS];
   const uint32_t count = kernel->parameter_count;
-  if (count > ACCRT_KERNEL_MAX_PARAMS || (count != 0 && kernel->parameters == NULL))
+  if (count > ACCRT_KERNEL_MAX_PARAMS)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "%" PRIu32 " parameters; at most %d are allowed",
                        count, ACCRT_KERNEL_MAX_PARAMS);
+  if (count != 0 && kernel->parameters == NULL)
+    return WRITER_FAIL(writer, INVALID_ARGUMENT, "parameters is NULL with a count of %" PRIu32,
+                       count);
   void* memory;
   ACCRT_TRY(accx_writer_reserve(writer, count * sizeof(accx_parameter_t), &memory));
   accx_parameter_t* records = memory;
