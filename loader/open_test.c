@@ -165,6 +165,11 @@ static void bad_paths(void** state) {
   assert_int_equal(accrt_bundle_open_path(fixture->instance, "/no/such/file.accx", NULL, &bundle),
                    ACCRT_ERROR_NOT_FOUND);
   assert_null(bundle);
+  assert_int_equal(accrt_bundle_open_path(fixture->instance, "", NULL, &bundle),
+                   ACCRT_ERROR_NOT_FOUND);
+  const char* message;
+  last_message(&message, NULL);
+  assert_string_equal(message, "an empty path: no such file");
   assert_int_equal(accrt_bundle_open_path(fixture->instance, "/tmp", NULL, &bundle),
                    ACCRT_ERROR_IO);
   char path[64];

@@ -49,7 +49,8 @@ accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source
     return accx_source_take_fd(fd, path, out_source);
   const int error = errno;
   if (error == ENOENT || error == ENOTDIR)
-    return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s: no such file", path);
+    return ACCRT_FAIL_ERRNO(NOT_FOUND, error, "%s: no such file",
+                            path[0] != '\0' ? path : "an empty path");
   return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be opened: %s", path, strerror(error));
 }
 

@@ -447,10 +447,10 @@ accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes, u
   if (size_bytes == ACCRT_TO_END && offset_bytes <= buffer->size_bytes)
     size_bytes = buffer->size_bytes - offset_bytes;
   if (!accrt_range_fits(offset_bytes, size_bytes, buffer->size_bytes)) {
-    return ACCRT_FAIL(OUT_OF_RANGE,
-                      "offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
-                      " bytes",
-                      offset_bytes, size_bytes, buffer->size_bytes);
+    return ACCRT_FAIL(
+        OUT_OF_RANGE,
+        "offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64 " bytes",
+        offset_bytes, size_bytes != ACCRT_TO_END ? size_bytes : 0, buffer->size_bytes);
   }
   if (buffer->host_pointer == NULL && buffer->size_bytes != 0) {
     return ACCRT_FAIL(UNSUPPORTED, "buffer %" PRIu64 " of %s is not reachable from the host",

@@ -87,7 +87,8 @@ accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
   ACCRT_ENTER(buffer, out_handle);
   if (buffer->handle_kind == 0 || buffer->handle_kind != kind) {
     return ACCRT_FAIL(INVALID_STATE,
-                      "buffer %" PRIu64 " was made for handles of kind %" PRIu32 ", not %" PRIu32,
+                      "buffer %" PRIu64 " was made for handles of kind %" PRIu32
+                      " (0: it has no ACCRT_BUFFER_FLAG_EXPORT_*), not %" PRIu32,
                       buffer->id, buffer->handle_kind, kind);
   }
   const accrt_driver_table_t* table = accrt_device_driver_table(buffer->pool->device);

@@ -128,7 +128,7 @@ static accrt_status_t enter_recording(accrt_commands_t* commands, const char* fu
 /* Inside. */
 static accrt_status_t check_open(const accrt_commands_t* commands) {
   if (commands->finalized)
-    return ACCRT_FAIL(INVALID_STATE, "the list is finalized: nothing can be added");
+    return ACCRT_FAIL(INVALID_STATE, "the list is finalized and does not change any more");
   if (commands->count >= MAX_COMMANDS)
     return ACCRT_FAIL(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
   return ACCRT_OK;

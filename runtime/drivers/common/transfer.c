@@ -25,16 +25,18 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
           accrt_device_facts(accrt_buffer_device(place->buffer))->name, device->info.name);
     }
     if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
-      return ACCRT_FAIL(OUT_OF_RANGE,
-                        "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
-                        " bytes",
-                        what, place->offset_bytes, size_bytes, buffer_bytes);
+      return ACCRT_FAIL(
+          OUT_OF_RANGE,
+          "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64 " bytes", what,
+          place->offset_bytes, size_bytes != ACCRT_TO_END ? size_bytes : 0, buffer_bytes);
     }
     *out_address = address + place->offset_bytes;
     return ACCRT_OK;
   }
   if (place->pointer == NULL && size_bytes > 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
+  if (size_bytes == ACCRT_TO_END)
+    return ACCRT_FAIL(OUT_OF_RANGE, "%s: ACCRT_TO_END, and host memory has no known end", what);
   uint64_t end;
   const uint64_t base = (uint64_t)(uintptr_t)place->pointer;
   if (!accrt_add_u64(base, place->offset_bytes, out_address) ||

@@ -204,6 +204,7 @@ static void test_to_the_end(void** state) {
   assert_true(in_a[39] == 1 && in_a[40] == 7 && in_a[63] == 7);
   assert_int_equal(accrt_stream_fill(stream, &end, ACCRT_TO_END, 9, 1), ACCRT_OK);
   assert_int_equal(accrt_stream_fill(stream, &past, ACCRT_TO_END, 9, 1), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_non_null(strstr(message(), "+ size 0 is past the buffer's"));
   assert_int_equal(accrt_stream_fill(stream, &memory, ACCRT_TO_END, 9, 1),
                    ACCRT_ERROR_OUT_OF_RANGE); /* in no buffer */
   for (uint32_t pattern_bytes = 1; pattern_bytes <= 8; pattern_bytes *= 2) {
@@ -222,6 +223,7 @@ static void test_to_the_end(void** state) {
   assert_int_equal(accrt_stream_copy(stream, &memory, &memory, ACCRT_TO_END),
                    ACCRT_ERROR_OUT_OF_RANGE);
   /* One row of a strided copy is a copy; several have no end of their own. */
+  assert_non_null(strstr(message(), "ACCRT_TO_END, and host memory has no known end"));
   accrt_copy_region_t row = {.extent = {ACCRT_TO_END, 1, 1}};
   memset(in_b, 2, 40);
   assert_int_equal(accrt_stream_copy_strided(stream, &at, &target, &row), ACCRT_OK);
@@ -242,6 +244,7 @@ static void test_to_the_end(void** state) {
   assert_ptr_equal(pointer, in_a + 40);
   assert_int_equal(accrt_buffer_unmap(a), ACCRT_OK);
   assert_int_equal(accrt_buffer_map(a, 65, ACCRT_TO_END, &pointer), ACCRT_ERROR_OUT_OF_RANGE);
+  assert_non_null(strstr(message(), "offset 65 + size 0 is past the buffer's 64 bytes"));
   /* A file. */
   FILE* file = tmpfile();
   assert_non_null(file);
