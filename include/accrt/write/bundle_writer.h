@@ -1,11 +1,11 @@
 /* accrt/write/bundle_writer.h - writes .accx bundles: what a compiler links to.
  *
- * Nothing here depends on devices or programs. Add the parts of a bundle to a writer in any order,
- * then write it, as often as you like. docs/accx-format.md specifies the bytes;
- * docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives the same
- * bytes. The order in which symbols, constants, states, kernels, images, functions and metadata
- * were added does not matter. (The order of arguments, commands, variants and components has a
- * meaning: they keep the order of adding.)
+ * Nothing here depends on devices or programs. Add the parts of a bundle to a writer, each after
+ * those that it refers to, then write it, as often as you like. docs/accx-format.md specifies the
+ * bytes; docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives
+ * the same bytes. The order in which symbols, constants, states, kernels, images, functions and
+ * metadata were added does not matter. (The order of arguments, commands, variants and components
+ * has a meaning: they keep the order of adding.)
  *
  * Ids. Each part that was added has an accrt_writer_id_t in that writer. 0 is no id: if a field
  *   says "or 0", its comment says what 0 means. An id of another kind, or an id that does not
