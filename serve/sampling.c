@@ -27,8 +27,7 @@ static uint32_t entry_of(accsv_sampler_t* sampler, int32_t token) {
   return found->place - 1;
 }
 
-/* What is known of a token has changed: its edit is made anew. */
-static void make_edit(accsv_sampler_t* sampler, uint32_t at) {
+static void set_edit(accsv_sampler_t* sampler, uint32_t at) {
   const accsv_counted_t* counted = &sampler->counted[at];
   float add = counted->bias - sampler->frequency * (float)counted->drawn;
   if (counted->drawn > 0)
@@ -37,8 +36,26 @@ static void make_edit(accsv_sampler_t* sampler, uint32_t at) {
   sampler->add[at] = add;
   if (sampler->early != NULL)
     sampler->early[at] = counted->ends ? -INFINITY : add;
-  if (at < sampler->late && (add != 0.0f || sampler->multiply[at] != 1.0f))
-    sampler->late = 0;
+}
+
+static void put(accsv_sampler_t* sampler, uint32_t at, int32_t token, accsv_counted_t counted) {
+  sampler->tokens[at] = token;
+  sampler->counted[at] = counted;
+  indexed(sampler, token)->place = at + 1;
+  set_edit(sampler, at);
+}
+
+/* What is known of a token has changed: its edit is made anew. One that counts from now on when the
+ * sequence may end, too, changes places with the last of those that do not. */
+static void make_edit(accsv_sampler_t* sampler, uint32_t at) {
+  set_edit(sampler, at);
+  if (at >= sampler->late || (sampler->add[at] == 0.0f && sampler->multiply[at] == 1.0f))
+    return;
+  const uint32_t last = --sampler->late;
+  const int32_t token = sampler->tokens[at];
+  const accsv_counted_t counted = sampler->counted[at];
+  put(sampler, at, sampler->tokens[last], sampler->counted[last]);
+  put(sampler, last, token, counted);
 }
 
 static bool repeats(const accsv_sampler_t* sampler) {
@@ -108,8 +125,8 @@ static void fill_table(accsv_sampler_t* sampler, const accrt_serve_request_t* re
   }
   for (uint32_t i = 0; repeats(sampler) && i < request->prompt_count; ++i)
     sampler->counted[entry_of(sampler, request->prompt[i])].seen = true;
-  for (uint32_t i = 0; i < sampler->count; ++i)
-    make_edit(sampler, i);
+  for (uint32_t i = sampler->count; i > 0; --i) /* from the end: what changes places has its edit */
+    make_edit(sampler, i - 1);
 }
 
 accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocator_t* allocator,

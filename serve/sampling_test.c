@@ -107,6 +107,29 @@ static void test_biases_and_ends(void** state) {
   accsv_sampler_deinit(&sampler, &accsv_allocator_system);
 }
 
+/* A bias of one token that may end the sequence leaves the others without an edit when it may. */
+static void test_an_end_with_a_bias(void** state) {
+  (void)state;
+  const int32_t stops[] = {40, 41, 42};
+  accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+  request.stop_tokens = stops;
+  request.stop_token_count = 3;
+  request.min_new_tokens = 2;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const accrt_serve_bias_t bias = {i == 3 ? eos : stops[i], 2};
+    request.biases = &bias;
+    request.bias_count = 1;
+    accsv_sampler_t sampler = make(&request);
+    assert_int_equal(edits_of(&sampler, 1), 4);
+    check(eos, 1, -INFINITY);
+    for (uint32_t k = 0; k < 3; ++k)
+      check(stops[k], 1, -INFINITY);
+    assert_int_equal(edits_of(&sampler, 2), 1);
+    check(bias.token, 1, 2);
+    accsv_sampler_deinit(&sampler, &accsv_allocator_system);
+  }
+}
+
 /* Every token of the vocabulary is drawn: there is room for each. */
 static void test_all_tokens(void** state) {
   (void)state;
@@ -246,11 +269,9 @@ int main(void) {
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : 0x5EED;
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_nothing),
-      cmocka_unit_test(test_penalties),
-      cmocka_unit_test(test_biases_and_ends),
-      cmocka_unit_test(test_all_tokens),
-      cmocka_unit_test(test_kept),
+      cmocka_unit_test(test_nothing),         cmocka_unit_test(test_penalties),
+      cmocka_unit_test(test_biases_and_ends), cmocka_unit_test(test_an_end_with_a_bias),
+      cmocka_unit_test(test_all_tokens),      cmocka_unit_test(test_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
