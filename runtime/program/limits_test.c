@@ -1,7 +1,8 @@
 /* runtime/program/limits_test.c - limits apply on every kind of thread, and work can be cancelled:
  * on devices with threads, without threads, with an executor that refuses tasks, and on one that
  * runs work during submission. The work is a kernel of 200 workgroups, each of which sleeps for 2
- * ms.
+ * ms. Where threads of the device run them, the second half waits until the test has seen what it
+ * looks for, however late it looks on a busy machine.
  */
 #include <pthread.h>
 #include <time.h>
@@ -17,7 +18,7 @@ static const void* query_null(uint32_t max_abi) {
 #define MS UINT64_C(1000000)
 #define WORKGROUPS 200u
 #define WORKGROUP_US 2000u
-/* Enough lists that the waits below, one after the other, all begin before the work ends. */
+/* Enough lists that their caller is not through when all waits below are over. */
 #define LISTS 8u
 #define LIMIT_NS (10 * MS)
 /* Allowance for a busy machine. The test also checks that some workgroups did not run. */
@@ -25,7 +26,18 @@ static const void* query_null(uint32_t max_abi) {
 
 /* ---- A kernel that takes its time ---- */
 
-static atomic_uint ran;
+static atomic_uint begun, ran;
+static atomic_bool is_held; /* the second half, but on the test's own thread */
+static pthread_t test_thread;
+
+static void hold_second_half(void) {
+  test_thread = pthread_self();
+  atomic_store(&begun, 0);
+  atomic_store(&is_held, true);
+}
+static void let_go(void) {
+  atomic_store(&is_held, false);
+}
 
 static int32_t rest(const accrt_kernel_environment_t* environment,
                     const accrt_kernel_dispatch_t* dispatch,
@@ -34,6 +46,9 @@ static int32_t rest(const accrt_kernel_environment_t* environment,
   (void)dispatch;
   (void)workgroup;
   (void)usleep(WORKGROUP_US);
+  if (atomic_fetch_add(&begun, 1) >= WORKGROUPS / 2 && !pthread_equal(pthread_self(), test_thread))
+    while (atomic_load(&is_held))
+      (void)usleep(100);
   atomic_fetch_add(&ran, 1);
   return 0;
 }
@@ -111,6 +126,7 @@ static void open_place(const world_kind_t* kind, place_t* p) {
                              NULL, NULL));
   OK(accrt_commands_finalize(p->commands));
   atomic_store(&ran, 0);
+  let_go(); /* what a test that failed has left */
 }
 
 static void close_place(place_t* p) {
@@ -156,13 +172,17 @@ static void runs_are_left_at_their_limit(void** state) {
   for (size_t i = 0; i < KINDS; ++i) {
     place_t p;
     open_place(&kinds[i], &p);
+    hold_second_half();
     uint64_t begin_ns = now_ns();
     check_left(&p, "accrt_stream_run", run_list(&p, LIMIT_NS), begin_ns, LIMIT_NS);
+    let_go();
     OK(accrt_stream_synchronize(p.stream, FOREVER, ACCRT_WAIT_BLOCK));
     assert_int_equal(atomic_load(&ran), WORKGROUPS);
     atomic_store(&ran, 0);
+    hold_second_half();
     begin_ns = now_ns();
     check_left(&p, "accrt_stream_run", run_list(&p, 0), begin_ns, 0);
+    let_go();
     OK(accrt_stream_synchronize(p.stream, FOREVER, ACCRT_WAIT_BLOCK));
     assert_int_equal(atomic_load(&ran), WORKGROUPS);
     close_place(&p);
@@ -180,6 +200,7 @@ static void waits_are_left_at_their_limit(void** state) {
     open_place(&kinds[i], &p);
     OK(accrt_event_create(p.device, 0, &event));
     OK(accrt_semaphore_create(p.instance, 0, &semaphore));
+    hold_second_half();
     for (uint32_t list = 0; list < LISTS; ++list)
       OK(submit_list(&p));
     OK(accrt_stream_record(p.stream, event));
@@ -203,6 +224,7 @@ static void waits_are_left_at_their_limit(void** state) {
       check_left_of(&p, LISTS, "accrt_stream_synchronize",
                     accrt_stream_synchronize(p.stream, 0, policy), begin_ns, 0);
     }
+    let_go();
     OK(accrt_semaphore_wait(semaphore, 1, FOREVER, ACCRT_WAIT_BLOCK));
     assert_int_equal(atomic_load(&ran), LISTS * WORKGROUPS);
     accrt_event_release(event);
@@ -247,6 +269,7 @@ static void running_work_is_cancelled(void** state) {
     accrt_semaphore_t* semaphore;
     open_place(&kinds[i], &p);
     OK(accrt_semaphore_create(p.instance, 0, &semaphore));
+    hold_second_half();
     FAILS(run_list(&p, LIMIT_NS), TIMEOUT, NULL);
     while (atomic_load(&ran) < 2)
       (void)accrt_stream_synchronize(p.stream, MS, ACCRT_WAIT_BLOCK);
@@ -255,6 +278,7 @@ static void running_work_is_cancelled(void** state) {
     const uint64_t begin_ns = now_ns();
     OK(accrt_stream_cancel(p.stream));
     OK(accrt_stream_cancel(p.stream)); /* cancelling twice is allowed */
+    let_go();
     FAILS(accrt_stream_synchronize(p.stream, FOREVER, ACCRT_WAIT_BLOCK), POISONED, "cancelled");
     assert_true(now_ns() - begin_ns < LATE_NS);
     assert_true(atomic_load(&ran) < WORKGROUPS);
@@ -290,10 +314,12 @@ static void work_on_its_caller_is_cancelled(void** state) {
     pthread_t thread;
     void* result;
     open_place(&kinds[i], &p);
+    hold_second_half();
     assert_int_equal(pthread_create(&thread, NULL, run_forever, &p), 0);
     while (atomic_load(&ran) < 4)
       (void)usleep(500);
     OK(accrt_stream_cancel(p.stream));
+    let_go();
     assert_int_equal(pthread_join(thread, &result), 0);
     assert_true((intptr_t)result == ACCRT_ERROR_CANCELLED ||
                 (intptr_t)result == ACCRT_ERROR_POISONED);
