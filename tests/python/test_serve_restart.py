@@ -89,6 +89,19 @@ def kill(process):
     assert process.wait(LIMIT) == -signal.SIGKILL
 
 
+def stopped_within(process, condition):
+    """Whether the condition holds, with the process stopped: it stays so."""
+    assert process.poll() is None
+    if not condition():
+        return False
+    process.send_signal(signal.SIGSTOP)
+    assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code == os.CLD_STOPPED
+    if condition():
+        return True
+    process.send_signal(signal.SIGCONT)
+    return False
+
+
 def end(process):
     process.send_signal(signal.SIGTERM)
     assert process.wait(LIMIT) == 0
@@ -101,9 +114,9 @@ def test_killed_while_it_compiles(home, capsys):
         print(f" seed {seed}", end="", flush=True)
     rng = random.Random(seed)
     process = home.start()
-    assert until(lambda: list(home.temporary.glob("accrt-kernel-*")) or process.poll() is not None, LIMIT) and process.poll() is None
+    assert until(lambda: stopped_within(process, lambda: list(home.temporary.glob("accrt-kernel-*"))), LIMIT)
     kill(process)
-    assert home.parts()  # it had no time to take them away
+    assert home.parts()
     for _ in range(3):
         process = home.start()
         with contextlib.suppress(subprocess.TimeoutExpired):
