@@ -75,12 +75,16 @@ class Work:
 @scenario
 def wait_for(work):
     async def main():
-        for _ in range(3):
+        late = 0
+        for _ in range(100):  # on a busy machine the work may be done before the limit is looked at
             try:
                 await asyncio.wait_for(work.session.steps.call_async(work.x(), work.y(), count=COUNT), 0.01)
-                raise AssertionError("it was quicker than the limit")
             except asyncio.TimeoutError:
                 gc.collect()
+                late += 1
+            if late == 3:
+                return
+        raise AssertionError("it was quicker than the limit")
     asyncio.run(main())
     work.check_nothing_overwritten()
     work.check_session_works()
@@ -114,6 +118,7 @@ def interrupt_of_asyncio_run(work):
     async def main():
         threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGINT]).start()
         await work.session.steps.call_async(work.x(4), work.y(4), count=LONG)
+        await asyncio.sleep(60)  # the signal may come late on a busy machine
     try:
         asyncio.run(main())
         raise AssertionError("not interrupted")
@@ -127,7 +132,7 @@ def interrupt_of_a_call(work):
     try:
         threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGINT]).start()
         work.session.steps(work.x(4), work.y(4), count=LONG)
-        time.sleep(1)
+        time.sleep(60)
     except KeyboardInterrupt:
         pass
     work.check_nothing_overwritten()
@@ -348,10 +353,13 @@ def copies_dropped(work):
     gc.collect()
     fresh = [np.full(4 * N, PATTERN, np.uint8) for _ in range(12)]
     gate.signal(1)
-    time.sleep(0.5)
+    found, deadline = np.frombuffer(buffer.memoryview(), np.float32), time.monotonic() + 30
+    while not (found == 7).all() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # and the work behind it
     other.synchronize()
     assert all((array == PATTERN).all() for array in fresh)
-    assert (np.frombuffer(buffer.memoryview(), np.float32) == 7).all()
+    assert (found == 7).all()
 
 
 @scenario

@@ -511,7 +511,8 @@ WAITS = {
 
 @pytest.fixture
 def busy(golden_bundle):
-    """A session with work of some tenths of a second."""
+    """A session with work of some tenths of a second, and behind that a wait that nobody ends: on a
+    busy machine, too, the work is not done when it is cancelled."""
     import types
 
     import accrt
@@ -519,9 +520,10 @@ def busy(golden_bundle):
     session = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host")).session()
     x, y = np.ones(1 << 18, np.float32), np.zeros(1 << 18, np.float32)
     found = types.SimpleNamespace(session=session, x=x, y=y, call=session.steps.bind(x, y, 1000), semaphore=accrt.Semaphore(instance),
-                                  event=accrt.Event(session.program.device))
+                                  never=accrt.Semaphore(instance), event=accrt.Event(session.program.device))
     for _ in range(4):
         found.call.submit()
+    session.stream.wait(found.never, 1)
     found.call.submit(signals=[(found.semaphore, 1)])
     session.stream.record(found.event)
     return found
