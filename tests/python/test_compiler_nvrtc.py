@@ -142,14 +142,19 @@ def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
 
 def test_ctrl_c_ends_a_compilation(hostile):
     """And its process, in far less than its limit."""
-    helper, timer = _nvrtc._helper(), threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
     ended, begun = [], _limited._Process.ask
-    helper.close()
+
+    def ask(self, *given):
+        ended.append(self)
+        timer.start()  # its process is there, however long that took
+        return begun(self, *given)
+
+    _nvrtc._helper().close()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     begin = time.monotonic()
-    timer.start()
     with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_limited._Process, "ask", lambda self, *given: ended.append(self) or begun(self, *given))
+        patch.setattr(_limited._Process, "ask", ask)
         _nvrtc.find().compile("no end", "unit.cu", "", [], True)
     timer.join()
     signal.signal(signal.SIGINT, before)
