@@ -89,12 +89,12 @@ def refused(path: pathlib.Path | bytes, *words: str) -> None:
 @pytest.mark.parametrize("begin, deeper, count", [("", "[", 200_000), ("", '{"a":', 100_000), ('{"a":', "[", 1_000_000)])
 def test_deep_json(tmp_path, begin, deeper, count):
     text = begin + deeper * count
-    begin = time.monotonic()
+    begin = time.process_time()
     refused(safetensors(text), "safetensors rule", "neither")
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(text if text.startswith("{") else '{"weight_map":' + text)
     refused(path, "index rule 2")
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def index_of(folder: pathlib.Path, name: str) -> pathlib.Path:
