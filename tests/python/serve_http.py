@@ -7,6 +7,8 @@ import contextlib
 import gc
 import json
 import os
+import pathlib
+import random
 import socket
 import time
 
@@ -38,6 +40,18 @@ def open_files():
         with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/self/fd/{one}"))
     return sorted(found)
+
+
+def free_port():
+    """One below those that connections get: none of another test takes it while its server is
+    down, and a client that tries it does not reach itself."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    below = range(10_000, first)
+    for port in [*random.sample(below, min(len(below), 50)), 0]:
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return one.getsockname()[1]
+    raise AssertionError("no port is free")
 
 
 def until(condition, seconds=20.0):

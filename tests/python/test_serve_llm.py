@@ -401,10 +401,7 @@ def test_the_command_ends_when_the_engine_has_failed_for_good(monkeypatch, capsy
         raise accrt.PoisonedError("the engine has failed")
 
     monkeypatch.setattr(server_module, "start", start)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    answers = []
+    port, answers = serve_http.free_port(), []
 
     def client():
         def up():

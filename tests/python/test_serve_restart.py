@@ -19,17 +19,11 @@ import pytest
 import kernel_harness as kh
 import serve_http
 import tiny_models as tiny
-from serve_http import Answer, post, read_all, until
+from serve_http import Answer, free_port, post, read_all, until
 
 serve_http.need_server()
 PYTHON = str(pathlib.Path(serve_http.__file__).parents[2] / "python")
 LIMIT = 120
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Home:
