@@ -5,6 +5,7 @@ where torch and transformers are: `./dev check models`."""
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import random
 import sys
@@ -82,16 +83,45 @@ def chosen_families():
     return names if ALL else names[:5]
 
 
+class Choices(torch.overrides.TorchFunctionMode):
+    """`least`: of all that torch.topk chooses meanwhile, as routers choose experts, how far the
+    last one is from the best of those that are left."""
+
+    least = math.inf
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.topk, torch.Tensor.topk):
+            self.add(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+    def add(self, numbers, k, dim=-1, **_how):
+        if k < numbers.shape[dim]:
+            best = numbers.topk(k + 1, dim).values
+            self.least = min(self.least, float((best.select(dim, k - 1) - best.select(dim, k)).min()))
+
+
+def drawn(folder, name):
+    """(seed, model's folder, ids, theirs) of weights and ids with which no router's choice is
+    within 2e-5: of two experts that are as good, f32's rounding takes either."""
+    for attempt in range(60):
+        seed = random.Random(f"{SEED} {name} {attempt}").randrange(1 << 30)
+        path, _weights = families.write(folder / str(attempt), name, seed)
+        ids = families.ids_of(families.CONFIGS[name], seed)
+        with Choices() as choices:
+            expected = families.theirs(path, ids, families.exact_type(name))
+        if choices.least > 2e-5:
+            return seed, path, ids, expected
+    return pytest.fail(f"seed {SEED}: two experts of {name} are within {choices.least:.2g} of each other in each of 60 models")
+
+
 @pytest.mark.parametrize("name", chosen_families())
 def test_logits_of_families(tmp_path, name):
     """Of other weights and ids than those whose logits were recorded. Where rounding is made much
-    of, theirs are of float64 (GAINS)."""
+    of, theirs are of float64 (GAINS, EXACT)."""
     print("seed", SEED)
-    seed = random.Random(f"{SEED} {name}").randrange(1 << 30)
-    folder, _weights = families.write(tmp_path / "m", name, seed)
+    seed, folder, ids, expected = drawn(tmp_path, name)
     program, page_size = opened(folder, OPTIONS)
-    ids, numbers = families.ids_of(families.CONFIGS[name], seed), np.random.default_rng(seed)
-    expected = families.theirs(folder, ids, families.exact_type(name))
+    numbers = np.random.default_rng(seed)
     for at, function in ((0, "step"), (1, "embed")):
         for row, position, result in run(program, page_size, ids, numbers, function):
             np.testing.assert_allclose(result, expected[at][row][position], rtol=0, atol=2e-4, err_msg=f"{function}, row {row}, position {position}")
