@@ -116,14 +116,15 @@ def by_factors(m):
 
 def of_gamma(x):
     more = torch.tensor([-2.5, -1.0, 0.0, 1e-5, 1.0, 2.0, 3.5, 60.0, 1e4, math.inf, math.nan]).to(x) + 0 * x.sum()
-    return torch.lgamma(x * 6), torch.digamma(x * 6), torch.lgamma(more), torch.digamma(more), torch.distributions.Beta(x.abs() + 0.1, 2.0).log_prob(x.sigmoid())
+    # at poles, what is given must be the same number in both types: 8 x is, 6 x would be rounded
+    return torch.lgamma(x * 8), torch.digamma(x * 8), torch.lgamma(more), torch.digamma(more), torch.distributions.Beta(x.abs() + 0.1, 2.0).log_prob(x.sigmoid())
 
 
 def of_zeta(x):
     more = torch.tensor([-20.5, -2.5, -1.0, -0.5, 0.0, 1e-5, 0.5, 1.0, 3.5, 60.0, 1e4, math.nan]).to(x) + 0 * x.sum()
     # right of 0; torch's polygamma of order 1 is sine's rounding at poles, and less exact left of 0
     right = more[5:-1]
-    return [torch.polygamma(0, x * 6), *[torch.polygamma(n, right) for n in (1, 2, 3)], torch.polygamma(7, right[1:]), torch.polygamma(1, more[-2:] / 0), torch.polygamma(2, x * 4), torch.polygamma(3, more[:2]), torch.special.zeta(x.abs() * 4 + 1.01, x.abs() + 0.1),
+    return [torch.polygamma(0, x * 8), *[torch.polygamma(n, right) for n in (1, 2, 3)], torch.polygamma(7, right[1:]), torch.polygamma(1, more[-2:] / 0), torch.polygamma(2, x * 4), torch.polygamma(3, more[:2]), torch.special.zeta(x.abs() * 4 + 1.01, x.abs() + 0.1),
             *[torch.special.zeta(torch.full_like(more, s), more) for s in (1.0, 0.5, 2.0, 3.0, 7.0)], torch.special.zeta(2.5, right), torch.special.zeta(more.abs(), 1.5)]  # fmt: skip
 
 
