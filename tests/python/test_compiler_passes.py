@@ -370,6 +370,28 @@ def test_verifier_finds_a_wrong_type():
         verify(m)
 
 
+@pytest.mark.parametrize("change, said", [
+    (lambda m, f, ops: ops["aten.permute"].attrs.update(dims=(0, 1)), "permute.*follow"),
+    (lambda m, f, ops: ops["aten.permute"].operands.__setitem__(0, f.inputs[1].value), "permute.*follow"),
+    (lambda m, f, ops: setattr(ops["aten.permute"].result, "type", TensorType("f32", (4, 3))), "permute.*follow"),
+    (lambda m, f, ops: setattr(f.inputs[0].value, "type", TensorType("f32", (2, 5))), "permute.*follow"),
+    (lambda m, f, ops: setattr(ops["aten.permute"], "name", "aten.exp"), "exp.*follow"),
+    (lambda m, f, ops: m.states.clear(), "state_read.*of another module"),
+])  # fmt: skip
+def test_verifier_finds_what_changed_since_it_last_looked(change, said):
+    """It infers types again, unless what they follow from are the same objects."""
+    m = Module("m")
+    f = m.function("f")
+    x, _other = f.input("x", "f32", [2, 4]), f.input("other", "f32", [3, 4])
+    f.result("y", x.permute((1, 0)))
+    f.result("s", f.state_read(m.state("s", "f32", [2, 4])))
+    for _ in range(2):
+        verify(m)
+    change(m, f, {op.name: op for op in f.body.ops})
+    with pytest.raises(IRError, match=said):
+        verify(m)
+
+
 def test_verifier_finds_a_result_without_definition():
     m, f = one()
     f.body.ops.pop()

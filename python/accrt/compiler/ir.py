@@ -192,6 +192,8 @@ class Op:
         self.results: List[Value] = []
         self.regions: List[Block] = []
         self.label = ""
+        #: what its types followed from when the verifier inferred them last
+        self.verified: Optional[List[Any]] = None
 
     @property
     def result(self) -> Value:

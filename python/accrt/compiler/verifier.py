@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Tuple
+import operator
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..bundle_writer import SymbolClass
 from . import expr as ex
 from .arguments import IRError
-from .declared import same_types
+from .declared import State, same_types
 from .expr import Size
 from .ir import Block, Function, Input, Module, Op, Result, Value
 
@@ -74,9 +75,23 @@ def verify_op(op: Op) -> None:
         if not all(map(same_types, wanted, found)):
             raise IRError(f"{op.where}: its bodies yield {[[str(t) for t in f] for f in found]}, not {[str(t) for t in wanted[0]]}")
         return
+    facts = None if op.name not in ops.OPS or ops.OPS[op.name].effect else _facts(op)
+    if facts and op.verified and len(facts) == len(op.verified) and all(map(operator.is_, facts, op.verified)):
+        return
     types = ops.infer(op)
     if not same_types([r.type for r in op.results], types):
         raise IRError(f"{op.where}: results of types {[str(t) for t in types]} follow, it has {[str(r.type) for r in op.results]}")
+    op.verified = facts
+
+
+def _facts(op: Op) -> Optional[List[Any]]:
+    """What the types of an operation without effects follow from, and they: as long as these are
+    the same objects, they need not be inferred again. None where an object may change in place, or
+    where a state is looked for in the module."""
+    if any(isinstance(value, (State, list, dict, set)) for value in op.attrs.values()):
+        return None
+    operands = [None if v is None else v.type for v in op.operands]
+    return [op.name, *operands, op.results, *[r.type for r in op.results], *op.attrs, *op.attrs.values()]
 
 
 _LATE = (SymbolClass.BUCKET, SymbolClass.RUNTIME)
