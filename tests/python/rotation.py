@@ -13,7 +13,8 @@ machine leaves each case once: with the target that the seed gives to the file. 
 for one target alone stays.
 
 `pytestmark = pytest.mark.quick_kernels` in a file whose tests are not about kernels: a run of the
-whole folder compiles its kernels with -O1, but for one such file, by the seed.
+whole folder compiles its kernels with -Og, but for one such file, by the seed. ACCRT_TEST_QUICK=1
+does the same in a run that names files, as parts of `./dev check` do.
 """
 
 from __future__ import annotations
@@ -50,10 +51,15 @@ def _takes_all(config: Any) -> bool:
     return ALL or bool(chosen) or not all(os.path.isdir(config.invocation_params.dir / arg) for arg in config.args)
 
 
+def _is_quick(config: Any) -> bool:
+    """Whether kernels of files with the mark are compiled quickly, but for one file."""
+    return not ALL and (os.environ.get("ACCRT_TEST_QUICK") == "1" or not _takes_all(config))
+
+
 def pytest_configure(config: Any) -> None:
     config.addinivalue_line("markers", "rotating(count, by=None): so many of the cases, or cases of so many values of a parameter, in a run of the whole folder (tests/python/rotation.py)")
     config.addinivalue_line("markers", "one_target: each case with one of this machine's targets in a run of the whole folder")
-    config.addinivalue_line("markers", "quick_kernels: kernels are compiled with -O1 in a run of the whole folder")
+    config.addinivalue_line("markers", "quick_kernels: kernels are compiled with -Og in a run of the whole folder")
 
 
 def asked(request: Any, parameter: str) -> List[Any]:
@@ -69,13 +75,13 @@ def quick_kernels(request: Any) -> Iterator[None]:
     start."""
     files = sorted({item.path.name for item in request.session.items if item.get_closest_marker("quick_kernels")})
     variable = f"ACCRT_KERNEL_CC_{platform.machine().upper()}"
-    as_asked = _takes_all(request.config) or variable in os.environ or request.path.name in part(files, 1, "optimized kernels")
+    as_asked = not _is_quick(request.config) or variable in os.environ or request.path.name in part(files, 1, "optimized kernels")
     if request.path.name not in files or as_asked:
         yield
         return
     from accrt.compiler.kernels import image
 
-    os.environ[variable] = f"sh {shlex.quote(str(Path(__file__).with_name('quick_cc.sh')))} -O1"
+    os.environ[variable] = f"sh {shlex.quote(str(Path(__file__).with_name('quick_cc.sh')))} -Og"
     image.find_compiler.cache_clear()
     yield
     del os.environ[variable]
@@ -132,4 +138,6 @@ def pytest_runtest_makereport(item: Any) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
-    terminalreporter.write_line("all cases of rotating tests" if _takes_all(config) else f"rotating tests: the part of ACCRT_TEST_SEED={SEED}")
+    taken = "all cases of rotating tests" if _takes_all(config) else f"rotating tests: the part of ACCRT_TEST_SEED={SEED}"
+    quick = f"; kernels of one file as users have them: ACCRT_TEST_SEED={SEED}" if _takes_all(config) and _is_quick(config) else ""
+    terminalreporter.write_line(taken + quick)

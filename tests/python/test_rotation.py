@@ -180,10 +180,23 @@ def test_files_that_are_not_about_kernels_compile_them_quickly(tmp_path):
     said = run(tmp_path, "-s", **path)[1]
     assert (said.count("quick\n"), said.count("as asked\n")) == (2, 2), said
     assert run(tmp_path, "-s", ACCRT_TEST_ALL="1", **path)[1].count("as asked\n") == 4
+    named = ["test_a.py", "test_b.py", "test_c.py", "test_plain.py"]
+    assert run(tmp_path, "-s", *named, **path)[1].count("as asked\n") == 4
+    said = run(tmp_path, "-s", *named, ACCRT_TEST_QUICK="1", ACCRT_TEST_SEED="7", **path)[1]
+    assert said.count("quick\n") == 2 and "kernels of one file as users have them: ACCRT_TEST_SEED=7" in said
+    said = run(tmp_path, "-s", *named, ACCRT_TEST_QUICK="1", ACCRT_TEST_ALL="1", **path)[1]
+    assert said.count("as asked\n") == 4 and "ACCRT_TEST_SEED" not in said
 
 
 def test_the_quick_compiler_optimizes_less():
     """Its own option is the last, so that it counts; all others are passed on."""
-    command = ["sh", str(Path(__file__).with_name("quick_cc.sh")), "-O1", "-###", "-O3", "-DGIVEN=1", "-c", "it.c"]
+    command = ["sh", str(Path(__file__).with_name("quick_cc.sh")), "-Og", "-###", "-O3", "-DGIVEN=1", "-c", "it.c"]
     said = subprocess.run(command, capture_output=True, text=True).stderr
-    assert re.findall(r"-O\d", said)[-1] == "-O1" and "GIVEN=1" in said
+    assert re.findall(r"-O\w", said)[-1] == "-Og" and "GIVEN=1" in said
+
+
+def test_the_quick_compiler_leaves_what_has_an_argument_as_it_is_asked_for():
+    for given, level in (("-DGIVEN=1", "-O3"), ("-DGIVEN=12", "-Og"), ("-DGIVEN", "-Og")):
+        command = ["sh", str(Path(__file__).with_name("quick_cc.sh")), "-Og,-DGIVEN=1", "-###", "-O3", given, "-c", "it.c"]
+        said = subprocess.run(command, capture_output=True, text=True).stderr
+        assert re.findall(r"-O\w", said)[-1] == level, given
