@@ -3,11 +3,13 @@
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
 # These use all processors, and run one after another.
-CHECKS_IN_TURN="format generated lint headers gcc clang symbols size release floors asan tsan torch"
-# These leave a processor idle for most of their time: two run at a time, the longest first. They
+CHECKS_IN_TURN="format generated lint headers gcc clang symbols size release floors"
+# These leave a processor idle for a part of their time: two run at a time, the longest first. They
 # come last, as they need what the others have built.
-CHECKS_IN_PAIRS="models wheel pyfuzz interop openai weights docs onnx"
-CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS"
+CHECKS_IN_PAIRS="wheel asan tsan torch"
+# The same, when those have ended: pyfuzz uses what asan has built, models asks how torch ended.
+CHECKS_IN_LAST_PAIRS="models interop pyfuzz openai onnx docs weights"
+CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS $CHECKS_IN_LAST_PAIRS"
 # For cmd_build here: what `check gcc` has built is not built again. `./dev build` takes it back.
 # shellcheck disable=SC2034  # dev uses it
 WERROR=ON
@@ -17,7 +19,12 @@ CHECKS_ON_DEMAND="tidy layouts"
 check_main() {
   case ${1:-} in
     list) echo "$CHECKS (and on demand: $CHECKS_ON_DEMAND)"; return 0 ;;
-    one) CHECK_PART=$2; "check_$2"; return 0 ;;
+    one)
+      CHECK_PART=$2
+      # A wheel is tried as people install it.
+      [ "$2" = wheel ] || bytecode_in_build
+      "check_$2"
+      return 0 ;;
     reported) check_run "$2"; return 0 ;;
   esac
   for part in "$@"; do
@@ -33,16 +40,19 @@ check_main() {
   [ $# -gt 0 ] || set -- $CHECKS
   mkdir -p "$BUILD/check/logs"
   rm -f "$BUILD"/check/logs/*.outcome
-  in_pairs=''
+  in_pairs='' in_last_pairs=''
   for part in "$@"; do
-    case " $CHECKS_IN_PAIRS " in
-      *" $part "*) in_pairs="$in_pairs $part" ;;
+    case " $CHECKS_IN_PAIRS : $CHECKS_IN_LAST_PAIRS " in
+      *" $part "*:*) in_pairs="$in_pairs $part" ;;
+      *:*" $part "*) in_last_pairs="$in_last_pairs $part" ;;
       *) check_run "$part" ;;
     esac
   done
   # Their outcomes say which of them failed.
-  # shellcheck disable=SC2086  # a list of names
-  [ -z "$in_pairs" ] || printf '%s\n' $in_pairs | xargs -n 1 -P 2 "$ROOT/dev" check reported || :
+  for pairs in "$in_pairs" "$in_last_pairs"; do
+    # shellcheck disable=SC2086  # a list of names
+    [ -z "$pairs" ] || printf '%s\n' $pairs | xargs -n 1 -P 2 "$ROOT/dev" check reported || :
+  done
   failed=$(outcomes failed "$@") left_out=$(outcomes skipped "$@")
   [ -z "$failed" ] || die "failed:$failed (logs in build/check/logs)${left_out:+; skipped:$left_out}"
   if [ -z "$left_out" ]; then step "All checks passed"
@@ -111,7 +121,8 @@ check_gcc() {
   echo "no warnings"
 }
 check_clang() {
-  configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O0 -DNDEBUG"
+  configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O0 -DNDEBUG" \
+    -DCMAKE_EXE_LINKER_FLAGS="$(quick_linker)"
   echo "no warnings"
 }
 check_symbols() {
@@ -146,8 +157,8 @@ check_floors() {
 # serving. What cannot be had here is left out, and then the part is skipped, with the reasons,
 # though all else of it has passed.
 check_wheel() {
-  cmd_wheel
-  wheel=$(echo dist/*.whl)
+  quick_wheel
+  wheel=$(echo "$BUILD"/check/dist/*.whl)
   not_had=''
   in_tree "$PY" tests/golden/scale_add.py -o "$BUILD/check/scale_add.accx"
   wheel_tags
@@ -155,7 +166,21 @@ check_wheel() {
   wheel_in_bare_root
   wheel_serves
   [ -z "$not_had" ] || skip "all else of the wheel passed;$not_had"
-  echo "the wheel's tags, each Python here, a bare root, and serving"
+  echo "the wheel's tags, each Python here, a bare root, and serving; $optimized (ACCRT_TEST_SEED=$seed)"
+}
+# All its kernels are compiled and found: those of one target as `./dev wheel` does it, by the seed,
+# the others with less optimization, which takes half as long. It is not left in dist/.
+quick_wheel() {
+  seed=${ACCRT_TEST_SEED:-$(date +%s)}
+  target=x86-64-v$((3 + seed % 2))
+  [ "$(uname -m)" = x86_64 ] || target=$(uname -m) # it has one
+  optimized="kernels of $target optimized"
+  note "$optimized: ACCRT_TEST_SEED=$seed"
+  (
+    export ACCRT_KERNEL_CC_X86_64="sh '$ROOT/tests/python/quick_cc.sh' -Og,-march=$target"
+    compile_kernels "$BUILD/check/prebuilt"
+  )
+  make_wheel "$BUILD/check/prebuilt" "$BUILD/check/dist"
 }
 # Without auditwheel, tests/fresh/manylinux.py alone reads the files.
 wheel_tags() {
@@ -284,7 +309,7 @@ check_models() {
   torch_alone='tests/python/test_aten.py tests/python/test_aten_values.py'
   [ "$(cat "$BUILD/check/logs/torch.outcome" 2>/dev/null)" != passed ] || torch_alone=''
   # shellcheck disable=SC2086  # a list of names
-  in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
+  in_tree env ACCRT_TEST_QUICK=1 "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
     tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
     tests/python/test_torch_examples.py tests/python/test_from_torch_caches.py tests/python/test_from_torch_packed.py tests/python/test_torch_surface.py $torch_alone
 }
@@ -296,7 +321,7 @@ check_onnx() {
   [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
   timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 onnx==1.23.2 numpy xxhash pytest ||
     skip "the packages onnx, numpy, xxhash and pytest could not be had"
-  in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_onnx_conformance.py tests/python/test_from_onnx.py
+  in_tree env ACCRT_TEST_QUICK=1 "$where/bin/python" -m pytest -q -m torch tests/python/test_onnx_conformance.py tests/python/test_from_onnx.py
 }
 
 # The server with OpenAI's own client, its page in a browser, and its metrics with Prometheus' own
