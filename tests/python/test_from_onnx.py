@@ -19,7 +19,7 @@ from accrt.compiler import compile, Interpreter
 from accrt.from_onnx import convert, Method, UnsupportedOperations
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 from onnx import helper, numpy_helper, TensorProto  # noqa: E402
 

@@ -20,7 +20,7 @@ from accrt.from_onnx import convert
 torch = pytest.importorskip("torch", reason="torch is not installed")
 for _name in ("transformers", "onnx", "onnxscript"):
     pytest.importorskip(_name, reason=f"{_name} is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 import torch_models as models  # noqa: E402
 

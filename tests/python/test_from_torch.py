@@ -21,7 +21,7 @@ import kernel_harness as kh
 from accrt.from_torch import convert, Method, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 F = torch.nn.functional
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

@@ -19,7 +19,7 @@ from accrt.from_torch import convert
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 import torch_models as models  # noqa: E402
 

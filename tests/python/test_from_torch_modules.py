@@ -15,7 +15,7 @@ import accrt
 from accrt.from_torch import convert, UnsupportedOperations
 from test_from_torch import check, close, F, Of, session_of, some, torch, whole
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import accrt
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 from test_from_torch import called, check, close, leaves, Of, SEED, session_of, some, whole  # noqa: E402  - which needs torch
 

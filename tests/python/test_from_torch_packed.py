@@ -11,7 +11,7 @@ import kernel_harness as kh
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels, pytest.mark.filterwarnings("ignore")]
 
 SEED = kh.SEED
 

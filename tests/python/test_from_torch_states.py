@@ -17,7 +17,7 @@ from accrt import _exporting
 from accrt.from_torch import convert, Method
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 TARGETS = [kh.host_targets()[-1]]

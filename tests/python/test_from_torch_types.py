@@ -13,7 +13,7 @@ from accrt.from_torch import convert, UnsupportedOperations
 from accrt.from_torch.values import DTYPES
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 REFUSED = ("int16", "uint16", "uint64", "complex64", "float8_e4m3fn")

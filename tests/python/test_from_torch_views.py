@@ -16,7 +16,7 @@ import kernel_harness as kh
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 

@@ -22,7 +22,7 @@ from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 ALL = os.environ.get("ACCRT_TEST_ALL") == "1"

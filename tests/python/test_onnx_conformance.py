@@ -25,7 +25,7 @@ from accrt.from_onnx.__main__ import BESIDE
 from accrt.from_onnx.table import TABLE
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 #: Inputs that decide shapes, by operation.
 DECIDING = {

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 F = torch.nn.functional
 

@@ -16,7 +16,7 @@ import accrt
 import accx_tool
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 PROGRAMS = accx_tool.LIBRARY.parents[1] / "bin"
 
 

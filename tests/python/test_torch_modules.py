@@ -13,7 +13,7 @@ import kernel_harness as kh
 from accrt.compiler import compile, Module
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 F = torch.nn.functional
 TARGETS = [kh.host_targets()[-1]]

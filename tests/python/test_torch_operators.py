@@ -18,7 +18,7 @@ import kernel_harness as kh
 from accrt.compiler import compile, Module
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGETS = [kh.host_targets()[-1]]

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fuzz"))

@@ -11,7 +11,7 @@ from accrt.compiler import compile, Module
 import kernel_harness as kh
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 fresh = itertools.count()
 FORWARD = r"t(_\d+)?::\w+ \(function '\w+' of .*\) has no derivative in forward mode \(torch.func.jvp, .*: take it in reverse"

@@ -8,7 +8,7 @@ import accrt
 from accrt import _format, bundle_writer as bw
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels, pytest.mark.filterwarnings("ignore")]
 
 #: By torch's name: the runtime's type.
 EXACT = {
