@@ -371,3 +371,55 @@ def test_heads_of_latents_need_not_divide_the_hidden_size():
     """GLM-4.7 Flash has 20 heads and a hidden size of 2048."""
     made = made_of(without("glm4-moe-lite", num_attention_heads=5, num_key_value_heads=5))
     assert made.hidden % made.heads and (made.head_size, made.value_size) == (24, 12)
+
+
+# ---- One model by several names ------------------------------------------------------------------
+
+
+def logits_of(folder, ids):
+    return np.stack([result for _row, _position, result in run(*opened(folder, OPTIONS), ids, np.random.default_rng(0))])
+
+
+def test_gemma_3n_that_sees_and_hears_is_its_part_for_text(tmp_path):
+    """Names as such models have them, other parts beside, and what their configuration says of
+    attention and their own code does not read."""
+    config, weights = family.CONFIGS["gemma3n"], family.draw(family.recorded()["gemma3n"]["tensors"])
+    renamed = {name.replace("model.", "model.language_model.", 1): array for name, array in weights.items()}
+    renamed.update({f"model.{part}.weight": np.zeros((2, 2), np.float32) for part in ("audio_tower.x", "vision_tower.y", "embed_audio.z", "embed_vision.z")})
+    whole = {"model_type": "gemma3n", "text_config": {**config, "query_pre_attn_scalar": 256}, "audio_config": {"model_type": "gemma3n_audio"}, "vision_config": {"hidden_size": 8}}
+    ids = family.ids_of(config)
+    plain = logits_of(tiny.write_folder(tmp_path / "text", config, weights), ids)
+    assert np.array_equal(logits_of(tiny.write_folder(tmp_path / "whole", whole, renamed), ids), plain)
+
+
+def test_gemma_3n_shares_keys_of_earlier_layers(tmp_path):
+    folder, _weights = family.write(tmp_path / "m", "gemma3n")
+    made = _registry.decoder(models.read(folder))
+    assert [made.kept_by(layer) for layer in range(6)] == [0, 1, 2, 3, 2, 3] and not made.kept(4) and made.kept(3)
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["gemma3n"], "num_kv_shared_layers": 5}))
+    with pytest.raises(Refused, match="num_kv_shared_layers is 5: no layer of a kind is before all that share its keys and values"):
+        _registry.decoder(models.read(folder))
+
+
+def test_minimax_m1_is_minimax_by_other_names(tmp_path):
+    """Its own names of factors and of kinds of layers, and tensors that follow from them."""
+    config, weights = family.CONFIGS["minimax"], family.draw(family.recorded()["minimax"]["tensors"])
+    own = {key: value for key, value in config.items() if not key.endswith("_factor") and key not in ("layer_types", "sliding_window")}
+    factors = {f"layernorm_{_layer}_{part}": config[f"{kind}_{part}_factor"] for kind, _layer in (("full_attn", "full_attention"), ("linear_attn", "linear_attention"), ("mlp", "mlp"))
+               for part in ("alpha", "beta")}  # fmt: skip
+    own.update(model_type="minimax_m1", attn_type_list=[0, 0, 1, 0], postnorm=True, shared_intermediate_size=0, rotary_dim=16, **factors)
+    beside = {**weights, "model.layers.0.self_attn.slope_rate": np.ones((6, 1, 1), np.float32)}
+    ids = family.ids_of(config)
+    plain = logits_of(tiny.write_folder(tmp_path / "plain", config, weights), ids)
+    assert np.array_equal(logits_of(tiny.write_folder(tmp_path / "own", own, beside), ids), plain)
+    for key, value in (("postnorm", False), ("shared_intermediate_size", 24)):
+        (tmp_path / "own" / "config.json").write_text(json.dumps({**own, key: value}))
+        with pytest.raises(Refused, match=f"{key} is {value}, which this family does not do"):
+            _registry.decoder(models.read(tmp_path / "own"))
+
+
+def test_kimi_k2_is_deepseek_v3(tmp_path):
+    config, weights = family.CONFIGS["deepseek-v3"], family.draw(family.recorded()["deepseek-v3"]["tensors"])
+    given = {"auto_map": {"AutoConfig": "own.Config"}, **config, "model_type": "kimi_k2"}
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "k2", given, weights)))
+    assert type(made).__name__ == "DeepseekV3" and made.build()

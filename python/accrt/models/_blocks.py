@@ -393,8 +393,14 @@ class Decoder:
     def value_size(self) -> int:
         return self.head_size
 
+    def kept_by(self, layer: int) -> int:
+        """The layer whose keys and values a layer sees."""
+        return layer
+
     def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
         """What is kept of each token of a sequence: shapes by names."""
+        if self.kept_by(layer) != layer:
+            return {}
         return {"k": (self.kv_heads, self.key_size), "v": (self.kv_heads, self.value_size)}
 
     def kept_of_pages(self, layer: int) -> Mapping[str, Sequence[int]]:
@@ -425,11 +431,15 @@ class Decoder:
         place = position.clamp(0, None).div(size, rounding_mode="floor").to_copy("i64")
         return f.state_gather(self.page_table, row * self.sizes["table_pages"] + place, 2).to_copy("i64")
 
-    def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
-        """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
-        at, (keys, values) = self.step, self.cache[layer]
-        scale, of_keys, of_values = self.scale, *self.kv_scales(layer)
+    def attend(self, q: Value, k: Optional[Value], v: Optional[Value], layer: int) -> Value:
+        """Writes keys and values where the step says, then attends; [tokens, heads * size]. None:
+        another layer has written them."""
+        source = self.kept_by(layer)
+        at, (keys, values) = self.step, self.cache[source]
+        scale, of_keys, of_values = self.scale, *self.kv_scales(source)
         for value, state, by in ((k, keys, of_keys), (v, values, of_values)):
+            if value is None:
+                continue
             if self.kv_type == "fp8":
                 value.state_scatter_e4m3(state, at.slots, by)
             else:

@@ -57,9 +57,13 @@ class WithGroups(WithExperts):
         kept = inside.unsqueeze(-1).expand(shape).where(split, f.full([1, 1, 1], outside, scores.dtype))
         return kept.view([tokens, self.experts])
 
+    def scored(self, x: Value) -> Value:
+        """The shares of all experts, of what a router makes."""
+        return x.sigmoid()
+
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
-        scores = self.linear(x, name, self.experts, bias=False).sigmoid()
-        by = scores + self.float(self.weight(self.bias_of(name), [self.experts])) if self.by_bias else scores
+        scores = self.scored(self.linear(x, name, self.experts, bias=False))
+        by = scores + self.biases(name) if self.by_bias else scores
         chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
         f = self.step.f
         # tensors, so that kernels are the same for all numbers
@@ -67,11 +71,17 @@ class WithGroups(WithExperts):
         places = f.arange(x.shape[0]).unsqueeze(1) * many + chosen.to_copy("i64")
         shares = scores.view([-1]).index_select(0, places.view([-1])).view([x.shape[0], self.chosen])
         if self.shares_normed:
-            shares = shares / (shares.sum(-1, True) + self.beside_shares)
+            shares = self.normed_shares(shares)
         return self.multiplied(shares), chosen
 
+    def normed_shares(self, shares: Value) -> Value:
+        return shares / (shares.sum(-1, True) + self.beside_shares)
+
+    def biases(self, name: str) -> Value:
+        return self.float(self.weight(self.bias_of(name), [self.experts]))
+
     def bias_of(self, name: str) -> str:
-        """The biases of a router."""
+        """What the biases of a router are called."""
         return f"{name}.e_score_correction{'.' if self.is_gguf else '_'}bias"
 
     def multiplied(self, shares: Value) -> Value:
@@ -79,8 +89,12 @@ class WithGroups(WithExperts):
             return shares
         return shares * self.step.f.constant(self.constant("of_shares", np.array([self.of_shares], np.float32)))
 
+    def is_dense(self, layer: int) -> bool:
+        """Whether a layer has one MLP and no experts."""
+        return layer < self.first
+
     def mlp(self, x: Value, name: str) -> Value:
-        if self.step.layer < self.first:
+        if self.is_dense(self.step.layer):
             return super().mlp(x, name)
         made = self.expert_mlp(x, name)
         return made + self.gated(x, f"{name}.{self.shared_name}", self.shared * self.expert_size) if self.shared else made

@@ -151,6 +151,12 @@ MORE: Dict[str, Dict[str, Any]] = {
     "qwen2_vl": {},
     "qwen3_vl": {},
     "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 96, "moe_num_shared_experts": 1, "num_hidden_layers": 3},
+    "minimax_m2": {"num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 32, "num_hidden_layers": 2},
+    "minimax": {"num_local_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]},
+    "hunyuan_v1_moe": {"num_experts": 4, "moe_topk": 2},
+    "gemma3n_text": {"num_hidden_layers": 5, "sliding_window": 64, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+                     "activation_sparsity_pattern": [0.95, 0.0, 0.95, 0.0, 0.0], "vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 64},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -161,7 +167,7 @@ _ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size
 _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
                "vocab_size": "vocab_size"}  # fmt: skip
 #: As configurations of GGUF files have them.
-_GGUF_NAMES = {"num_local_experts": "num_experts", "n_routed_experts": "num_experts", "shared_intermediate_size": "shared_expert_intermediate_size"}
+_GGUF_NAMES = {"num_local_experts": "num_experts", "moe_num_experts": "num_experts", "n_routed_experts": "num_experts", "shared_intermediate_size": "shared_expert_intermediate_size"}
 #: What they alone say.
 _OF_FILES: Dict[str, Dict[str, Any]] = {"apertus": {f"xielu_{part}": 0.5 for part in ("alpha_p", "alpha_n", "beta", "eps")}}
 #: Heads of other sizes.

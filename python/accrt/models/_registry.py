@@ -19,10 +19,11 @@ _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
-    **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear", "bailing_hybrid", "minimax"), _SCANS),
+    **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear", "bailing_hybrid"), _SCANS),
     "lfm2_vl": "its part for text is not read apart; LFM2 is served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
-    **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
+    **dict.fromkeys(("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
+                    "its layers that see all have heads of 512 elements, and kernels of paged attention have heads of at most 256; Gemma 3 and 3n are served"),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
     **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "dbrx", "skywork"), _FOLDER),
     "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",

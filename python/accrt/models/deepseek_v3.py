@@ -1,4 +1,4 @@
-"""DeepSeek V3 and R1, and what has their architecture (Moonlight): keys and values of
+"""DeepSeek V3 and R1, and what has their architecture (Moonlight, Kimi K2): keys and values of
 latents, experts in groups."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from ._mixtures import WithGroups
 
 
 class DeepseekV3(WithLatents, WithGroups):
-    types, architectures = ("deepseek_v3",), ("deepseek2 with sigmoids",)
+    types, architectures = ("deepseek_v3", "kimi_k2"), ("deepseek2 with sigmoids",)
     gguf_names = {**WithGroups.gguf_names, **WithLatents.gguf_names}
     defaults = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256,
                 "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_group": 8, "topk_group": 4, "norm_topk_prob": True,

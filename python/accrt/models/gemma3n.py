@@ -1,0 +1,173 @@
+"""Gemma 3n: a token has several streams, of which a layer takes one and mends all (AltUp); each
+layer has embeddings of its own and a second, low-rank way around attention (Laurel); the last
+layers see keys and values of earlier ones; the MLPs of the first layers keep what is largest. Of
+models that see and hear, the part that reads text."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any, List
+
+import numpy as np
+
+from ..compiler.ir import Value
+from ..compiler.ops import cat
+from ._blocks import Decoder, FULL, SLIDING
+from .gemma3 import Gemma3
+
+
+class Gemma3n(Gemma3):
+    types = ("gemma3n_text", "gemma3n")
+    architectures = ()
+    defaults = {"vocab_size": 262400, "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2,
+                "head_dim": 256, "max_position_embeddings": 32768, "sliding_window": 512, "final_logit_softcapping": 30.0, "vocab_size_per_layer_input": 262144,
+                "hidden_size_per_layer_input": 256, "altup_num_inputs": 4, "num_kv_shared_layers": 15, "laurel_rank": 64}  # fmt: skip
+
+    def setup(self) -> None:
+        config = self.config
+        sizes = config.get("intermediate_size")
+        if isinstance(sizes, list):
+            config.values["intermediate_size"] = sizes[0] if sizes else None
+        super().setup()
+        self.scale, self.soft_cap = 1.0, None
+        self.sizes_of_mlps = self._one_each("intermediate_size", sizes, self.intermediate)
+        # by default the first ten layers of a model that has more
+        sparse = [0.95 if layer < 10 < self.layers else 0.0 for layer in range(self.layers)]
+        self.sparsity = self._one_each("activation_sparsity_pattern", config.get("activation_sparsity_pattern"), sparse)
+        self.streams, self.active = config.integer("altup_num_inputs", maximum=64), config.integer("altup_active_idx", 0, minimum=0)
+        self.corrects = config.flag("altup_correct_scale", True)
+        self.own_rows, self.own_size = config.integer("vocab_size_per_layer_input"), config.integer("hidden_size_per_layer_input")
+        self.rank = config.integer("laurel_rank")
+        shared = config.integer("num_kv_shared_layers", 0, minimum=0)
+        self.first_shared = max(self.layers - shared, 0)
+        if not self.corrects:
+            self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if name.endswith(".altup.correct_output_scale"))
+        if self.active >= self.streams:
+            config.refuse(f"config: altup_active_idx is {self.active}, and altup_num_inputs {self.streams}")
+        if {window is None for window in self.windows[self.first_shared :]} - {window is None for window in self.windows[: self.first_shared]}:
+            config.refuse(f"config: num_kv_shared_layers is {shared}: no layer of a kind is before all that share its keys and values")
+            self.first_shared = self.layers
+
+    def _one_each(self, name: str, given: Any, default: Any) -> List[Any]:
+        """Of a list, or of one number for all layers."""
+        found = default if given is None else given
+        found = found if isinstance(found, list) else [found] * self.layers
+        if len(found) != self.layers or any(isinstance(one, bool) or not isinstance(one, (int, float)) or not (one >= 1 if name[0] == "i" else 0 <= one < 1) for one in found):
+            self.config.refuse(f"config: {name} is {found!r:.120}, expected one number for each of {self.layers} layers")
+            return [1 if name[0] == "i" else 0.0] * self.layers
+        return found
+
+    def layer_types(self) -> List[str]:
+        return [SLIDING if (layer + 1) % 5 else FULL for layer in range(self.layers)]
+
+    def kept_by(self, layer: int) -> int:
+        """The last layer of the same kind before those that share."""
+        if layer < self.first_shared:
+            return layer
+        has_window = self.windows[layer] is not None
+        return max(before for before in range(self.first_shared) if (self.windows[before] is not None) == has_window)
+
+    # -- norms
+
+    def rms_norm(self, x: Value, name: str) -> Value:
+        """Without Gemma's 1."""
+        return Decoder.rms_norm(self, x, name)
+
+    def ones(self, size: int) -> Value:
+        return self.step.f.constant(self.constant(f"ones.{size}", np.ones(size, np.float32)))
+
+    # -- streams, [tokens, streams, hidden]
+
+    def embed(self, ids: Value) -> Value:
+        x = super().embed(ids)
+        self.step.shared["own"] = self._own_embeddings(ids, x)
+        size = self._size(x)
+        rest = [self._of_size(self.linear(x, f"altup_projections.{at}", self.hidden, False), size) for at in range(self.streams - 1)]
+        return cat([one.unsqueeze(1) for one in (x, *rest)], 1)
+
+    def joined(self, x: Value) -> Value:
+        """One of all streams behind the last layer."""
+        first = x.select(1, 0)
+        size, made = self._size(first), first
+        for at in range(self.streams - 1):
+            made = made + self._of_size(self.linear(x.select(1, at + 1), f"altup_unembed_projections.{at}", self.hidden, False), size)
+        return made * (1 / self.streams)
+
+    def _size(self, x: Value) -> Value:
+        return x.square().mean(-1, True)
+
+    def _of_size(self, x: Value, size: Value) -> Value:
+        """x, as large as what has such a mean of squares."""
+        return x * (size.sqrt() / self._size(x).clamp(1e-5, None).sqrt())
+
+    def _own_embeddings(self, ids: Value, x: Value) -> Value:
+        """What each layer has of the tokens, [tokens, layers, size]."""
+        size, f = self.own_size, self.step.f
+        table = self.weight("embed_tokens_per_layer.weight", [self.own_rows, self.layers * size])
+        found = f.constant(table).embedding(ids.lt(self.own_rows).where(ids, 0))
+        found = (found if found.dtype == "f32" else found.to_copy("f32")) * math.sqrt(size)
+        made = self.linear(x, "per_layer_model_projection", self.layers * size, False) * (1 / math.sqrt(self.hidden))
+        shape = [x.shape[0], self.layers, size]
+        return (self.norm(made.view(shape), "per_layer_projection_norm") + found.view(shape)) * math.sqrt(0.5)
+
+    def _routed(self, x: Value, name: str) -> Value:
+        """How much of each stream a layer takes, of the one that it computes with."""
+        return self.linear(self.norm(x, f"{name}.router_norm") * (1 / self.hidden), f"{name}.modality_router", self.streams, False).tanh()
+
+    def predicted(self, x: Value, name: str) -> Value:
+        many = self.streams
+        by = self.linear(self._routed(x.select(1, self.active), name), f"{name}.prediction_coefs", many * many, False).view([x.shape[0], many, many])
+        made = x
+        for at in range(many):
+            made = made + by.narrow(2, at, 1) * x.narrow(1, at, 1)
+        return made
+
+    def corrected(self, x: Value, made: Value, name: str) -> Value:
+        by = self.linear(self._routed(made, name), f"{name}.correction_coefs", self.streams, False) + 1.0
+        return x + (made - x.select(1, self.active)).unsqueeze(1) * by.unsqueeze(-1)
+
+    def layer(self, x: Value, name: str, index: int) -> Value:
+        x = self.predicted(x, f"{name}.altup")
+        active, half = x.select(1, self.active), math.sqrt(0.5)
+        taken = self.norm(active, f"{name}.input_layernorm")
+        beside = self.linear(self.linear(taken, f"{name}.laurel.linear_left", self.rank, False), f"{name}.laurel.linear_right", self.hidden, False)
+        beside = taken + self.norm(beside, f"{name}.laurel.post_laurel_norm")
+        mixed = self.norm(self.attention(taken, f"{name}.self_attn", index), f"{name}.post_attention_layernorm")
+        mixed = (active + mixed + beside) * half
+        made = self.mlp(self.norm(mixed, f"{name}.pre_feedforward_layernorm"), f"{name}.mlp")
+        x = self.corrected(x, mixed + self.norm(made, f"{name}.post_feedforward_layernorm"), f"{name}.altup")
+        x = x + self._of_own(x.select(1, self.active), name, index).unsqueeze(1) * self._rest()
+        return self.joined(x) if index == self.layers - 1 else x
+
+    def _rest(self) -> Value:
+        """Which streams get what a layer makes of its embeddings: all but the first."""
+        return self.step.f.constant(self.constant("rest", np.array([0] + [1] * (self.streams - 1), np.float32).reshape(self.streams, 1)))
+
+    def _of_own(self, x: Value, name: str, index: int) -> Value:
+        """What a layer makes of its embeddings."""
+        if self.corrects:
+            x = x * self.float(self.weight(f"{name}.altup.correct_output_scale", [self.hidden]))
+        gate = self.activation(self.linear(x, f"{name}.per_layer_input_gate", self.own_size, False))
+        made = self.linear(gate * self.step.shared["own"].select(1, index), f"{name}.per_layer_projection", self.hidden, False)
+        return self.norm(made, f"{name}.post_per_layer_input_norm")
+
+    # -- attention and MLP
+
+    def attention(self, x: Value, name: str, layer: int) -> Value:
+        if self.kept_by(layer) == layer:
+            return super().attention(x, name, layer)
+        q = self.turned(self.split_heads(self.projected(x, f"{name}.q", self.heads * self.head_size), self.heads), f"{name}.q")
+        return self.linear(self.attend(q, None, None, layer), f"{name}.{self.output_name}", self.hidden)
+
+    def attend(self, q: Value, k: Any, v: Any, layer: int) -> Value:
+        return super().attend(q, k, None if v is None else v.rms_norm(self.ones(self.head_size), self.eps), layer)
+
+    def mlp(self, x: Value, name: str) -> Value:
+        size, sparsity = self.sizes_of_mlps[self.step.layer], self.sparsity[self.step.layer]
+        gate, up = (self.linear(x, f"{name}.{part}_proj", size) for part in ("gate", "up"))
+        if sparsity:
+            by = float(np.float32(NormalDist().inv_cdf(float(np.float32(sparsity)))))
+            mean = gate.mean(-1, True)
+            gate = (gate - (mean + (gate - mean).square().mean(-1, True).sqrt() * by)).relu()
+        return self.linear(self.activation(gate) * up, f"{name}.down_proj", self.hidden)
