@@ -29,7 +29,9 @@ CASES = [(name, "", on) for name in ("llama", "gemma2", "qwen2") for on in kh.ho
 #: Experts, as they are and packed.
 CASES += [(name, "", kh.host_targets()[-1]) for name in ("mixtral", "qwen3-moe-blocks")]
 #: Scans, whose states stand at the ends of pages.
-CASES += [(name, "", kh.host_targets()[-1]) for name in ("granite4-mamba", "falcon-h1", "qwen3-next")]
+CASES += [(name, "", kh.host_targets()[-1]) for name in ("granite4-mamba", "falcon-h1", "qwen3-next", "jamba", "minimax")]
+#: Layers that see the keys and values of others.
+CASES += [("gemma3n", "", kh.host_targets()[-1])]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
