@@ -14,13 +14,17 @@ from ._config import Refused
 from ._options import Options
 
 
-_SCANS = "its layers have states that every token changes (scans, recurrences), which no operation of the step program does"
+_SCANS = "its layers have a recurrence that no family here has; models with Mamba, gated delta nets or lightning attention are served"
+_PARTS = "its part for text is not read apart"
 _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear", "bailing_hybrid"), _SCANS),
-    "lfm2_vl": "its part for text is not read apart; LFM2 is served",
+    "lfm2_vl": f"{_PARTS}; LFM2 is served", **dict.fromkeys(("phi4_multimodal", "phi4mm"), f"{_PARTS}; Phi-4 and Phi-4 mini are served"),
+    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), f"{_PARTS}; GLM-4 and GLM-4.5 are served"),
+    "bitnet": "its weights have three values and what they multiply is quantized to 8 bits, which no product here does",
+    "hunyuan": f"{_FOLDER}; newer folders of the same models are of the type hunyuan_v1_moe or hunyuan_v1_dense, and served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
                     "its layers that see all have heads of 512 elements, and kernels of paged attention have heads of at most 256; Gemma 3 and 3n are served"),
