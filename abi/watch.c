@@ -63,10 +63,10 @@ static uint64_t last_number;
 static bool has_unregistered;
 
 /* The letter of each type, and its name. */
-static const char types[][13] = {
+static const char types[][14] = {
     "iinstance",  "ddevice",  "ppool",         "bbuffer",      "sstream", "eevent",
     "msemaphore", "llaunch",  "ccommand list", "kkernel pack", "nkernel", "ubundle",
-    "wweights",   "aadapter", "gprogram",      "tsession",     "xcall"};
+    "wweights",   "aadapter", "gprogram",      "tsession",     "xcall",   "?handle"};
 
 static const char* type_name(char letter) {
   size_t i = 0;
@@ -446,6 +446,22 @@ static bool is_older(const void* context, uint32_t a, uint32_t b) {
   return records[a].number < records[b].number;
 }
 
+/* Logs copies of records, the oldest first. `held` has room for `count` numbers behind them. */
+static void log_held(accrt_instance_t* logger, record_t* held, uint32_t count) {
+  uint32_t* order = (uint32_t*)(void*)(held + count);
+  for (uint32_t i = 0; i < count; ++i)
+    order[i] = i;
+  accx_sort(order, count, is_older, held);
+  for (uint32_t i = 0; i < count; ++i) {
+    const record_t* record = &held[order[i]];
+    char what[160];
+    describe(record, what, sizeof what);
+    accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
+                       "not released when its instance was: %s (%" PRIu32 " reference%s)", what,
+                       record->references, record->references == 1 ? "" : "s");
+  }
+}
+
 /* Logs the handles that the user still has when the last reference to the instance is dropped. The
  * sink may call the library, so it gets copies, without the lock. */
 static void report_held(const void* instance) {
@@ -467,25 +483,13 @@ static void report_held(const void* instance) {
   accrt_mutex_unlock(&lock);
   if (logger == NULL)
     return;
-  uint32_t* order = (uint32_t*)(void*)(held + count);
-  for (uint32_t i = 0; held != NULL && i < count; ++i)
-    order[i] = i;
-  if (held != NULL)
-    accx_sort(order, count, is_older, held);
-  for (uint32_t i = 0; held != NULL && i < count; ++i) {
-    const record_t* record = &held[order[i]];
-    char what[160];
-    describe(record, what, sizeof what);
-    accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
-                       "not released when its instance was: %s (%" PRIu32 " reference%s)", what,
-                       record->references, record->references == 1 ? "" : "s");
-  }
   if (held == NULL) {
     accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
                        "not released when its instance was: %" PRIu32
                        " handles, for a list of which memory is short",
                        count);
   } else {
+    log_held(logger, held, count);
     accrt_free(&accrt_allocator_system, held, size_bytes);
   }
   accrt_body_instance_release(logger);

@@ -205,17 +205,29 @@ static accrt_status_t refuse_duplicate(const accrt_weights_t* weights, uint32_t 
   return ACCX_REFUSE(file, safetensors_TENSOR_NAME, "tensor '%.200s' is there twice", entry->name);
 }
 
+/* One GGUF file is a set of one, or of none once its parts were merged: it has all tensors. */
+static accrt_status_t check_alone(const accrt_weights_t* weights) {
+  const accx_weights_file_t* file = &weights->files[0];
+  if (file->split_number != 0)
+    return ACCX_REFUSE(file->name, gguf_SPLIT, "it says it is part %" PRIu32 " of %" PRIu32,
+                       file->split_number, file->split_count);
+  if (file->split_tensors <= weights->entry_count)
+    return ACCRT_OK;
+  return ACCX_REFUSE(file->name, gguf_SPLIT_TENSORS,
+                     "it has %" PRIu32 " tensors; it says there are %" PRIu64, weights->entry_count,
+                     file->split_tensors);
+}
+
 /* Opens the further files that the first one needs. */
 static accrt_status_t complete(accrt_weights_t* weights, const char* path) {
   const accx_weights_file_t* first = &weights->files[0];
   const bool one_file = (weights->flags & ACCRT_WEIGHTS_FLAG_ONE_FILE) != 0;
-  /* Of GGUF alone. One file is a set of one, or of none once its parts were merged: it has all. */
-  const bool is_part = first->split_count > 1 || first->split_number > 0 ||
-                       first->split_tensors > weights->entry_count;
   if (first->kind == 0)
     ACCRT_TRY(accx_weights_load_index(weights, one_file ? NULL : path));
-  else if (is_part && !one_file)
+  else if (first->split_count > 1 && !one_file)
     ACCRT_TRY(accx_weights_load_parts(weights, path));
+  else if (!one_file)
+    ACCRT_TRY(check_alone(weights));
   weights->kind = weights->files[0].kind;
   uint32_t duplicate;
   ACCRT_TRY(accx_weights_make_table(weights, false, &duplicate));

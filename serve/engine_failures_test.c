@@ -246,6 +246,20 @@ static void test_infos_that_do_not_fit(void** state) {
           bad_info.eos = far);
   REFUSED(ACCRT_ERROR_IO, "info returned 13 (ACCRT_ERROR_IO)", info_status = ACCRT_ERROR_IO);
 #undef REFUSED
+  /* An earlier failure of the same status is not the reason, and stays where info succeeds. */
+  (void)snprintf(error.message, sizeof error.message, "an earlier failure");
+  assert_int_equal(accrt_set_error(&error), ACCRT_OK);
+  assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_ERROR_IO);
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_non_null(strstr(error.message, "info returned 13"));
+  (void)snprintf(error.message, sizeof error.message, "an earlier failure");
+  assert_int_equal(accrt_set_error(&error), ACCRT_OK);
+  bad_info = good;
+  info_status = ACCRT_OK;
+  assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+  accrt_serve_model_release(model);
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_string_equal(error.message, "an earlier failure");
   accrt_serve_model_release(inner_model);
 }
 

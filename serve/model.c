@@ -47,13 +47,19 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   return ACCRT_OK;
 }
 
-/* A function that fails without a record gets one. */
+/* If the function fails without a record of its own, it gets one. */
 static accrt_status_t ask(const accrt_serve_model_functions_t* functions,
                           accrt_serve_model_info_t* out_info) {
-  accrt_error_t why = ACCRT_ERROR_INIT;
+  accrt_error_t before = ACCRT_ERROR_INIT, why = ACCRT_ERROR_INIT;
+  (void)accrt_last_error(&before);
+  accrt_clear_error();
   const accrt_status_t status = functions->info(functions->self, out_info);
+  if (status == ACCRT_OK) {
+    (void)accrt_set_error(&before);
+    return ACCRT_OK;
+  }
   (void)accrt_last_error(&why);
-  if (status == ACCRT_OK || why.status == status)
+  if (why.status == status)
     return status;
   return accsv_fail(status, __func__, __FILE__, (uint32_t)__LINE__,
                     "the model's info returned %" PRId32 " (%s)", status,

@@ -526,8 +526,8 @@ ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t*
  * @param tensor_size_bytes sizeof(accrt_serve_adapter_tensor_t).
  * @return ACCRT_OK; ACCRT_ERROR_ALREADY_EXISTS (one of that name is loaded, or is being loaded);
  *   ACCRT_ERROR_NOT_READY (all places are taken); ACCRT_ERROR_UNSUPPORTED (the model has no
- *   places); ACCRT_ERROR_INVALID_ARGUMENT (an empty name); ACCRT_ERROR_POISONED;
- *   ACCRT_ERROR_OUT_OF_MEMORY; what the model's `set_adapter` returns: of a step program
+ *   places); ACCRT_ERROR_INVALID_ARGUMENT (an empty name); ACCRT_ERROR_INVALID_STATE
+ *   (called by the model in a step); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY; what the model's `set_adapter` returns: of a step program
  *   ACCRT_ERROR_NOT_FOUND (a tensor that it has no place for) and ACCRT_ERROR_SHAPE_MISMATCH (one
  *   of another size). Blocks on a step that is under way. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
@@ -734,14 +734,16 @@ ACCRT_API accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, u
 /** If there is work, schedules a step, submits it to the model, and takes the results of the oldest
  * step in flight. Externally synchronized.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (nothing to do: no request waits or runs);
- *   ACCRT_ERROR_INVALID_STATE (the engine has a thread); ACCRT_ERROR_POISONED (the model has failed
- *   and could not be reset, now or before). Blocks on the model. Since: 0.4 */
+ *   ACCRT_ERROR_INVALID_STATE (the engine has a thread, or is in a step, on another thread or below
+ *   this call); ACCRT_ERROR_POISONED (the model has failed and could not be reset, now or before).
+ *   Blocks on the model. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine);
 /** Refuses requests from now on and waits until the present ones have ended. If the engine has no
  * thread of its own, this function makes its steps. Thread-safe if the engine has a thread, else as
  * accrt_serve_engine_step. Events remain to be polled.
- * @return ACCRT_OK (all have ended); ACCRT_ERROR_TIMEOUT (they go on); ACCRT_ERROR_POISONED.
- *   Blocks. Since: 0.4 */
+ * @return ACCRT_OK (all have ended); ACCRT_ERROR_TIMEOUT (they go on); ACCRT_ERROR_INVALID_STATE
+ *   (the engine is in a step, on another thread or below this call: it takes requests as before);
+ *   ACCRT_ERROR_POISONED. Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine,
                                                   uint64_t timeout_ns);
 

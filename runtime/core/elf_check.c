@@ -30,8 +30,9 @@ static bool check_table(const char* what, uint64_t offset, uint32_t count, uint3
                            count, what, record_bytes, offset, size_bytes);
 }
 
-bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
-                           accrt_image_fault_t* out_fault) {
+/* The header, and that its program headers lie inside the file. */
+static bool read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
+                        accrt_image_fault_t* out_fault) {
   if (size_bytes < sizeof *out_header) {
     return accrt_image_fault(out_fault, "%" PRIu64 " bytes are too few for an ELF header",
                              size_bytes);
@@ -49,7 +50,12 @@ bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* o
                              out_header->e_ehsize);
   }
   return check_table("program", out_header->e_phoff, out_header->e_phnum, out_header->e_phentsize,
-                     sizeof(Elf64_Phdr), size_bytes, out_fault) &&
+                     sizeof(Elf64_Phdr), size_bytes, out_fault);
+}
+
+bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* out_header,
+                           accrt_image_fault_t* out_fault) {
+  return read_header(bytes, size_bytes, out_header, out_fault) &&
          check_table("section", out_header->e_shoff, out_header->e_shnum, out_header->e_shentsize,
                      sizeof(Elf64_Shdr), size_bytes, out_fault);
 }
@@ -57,9 +63,13 @@ bool accrt_elf_read_header(const void* bytes, uint64_t size_bytes, Elf64_Ehdr* o
 bool accrt_elf_check_file(int fd, uint64_t size_bytes, accrt_image_fault_t* out_fault) {
   Elf64_Ehdr header = {0};
   Elf64_Phdr segment;
+  const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
   (void)!pread(fd, &header, sizeof header, 0); /* what cannot be read stays zero: no ELF file */
-  if (!accrt_elf_read_header(&header, size_bytes, &header, out_fault))
+  /* The system's loader does not read section headers. */
+  if (!read_header(&header, size_bytes, &header, out_fault))
     return false;
+  if (header.e_type != ET_DYN)
+    return accrt_image_fault(out_fault, "ELF type %u is no shared object", header.e_type);
   if (header.e_machine != ACCRT_ELF_OWN_MACHINE) {
     return accrt_image_fault(out_fault, "it is for ELF machine %u, this machine is %u",
                              header.e_machine, ACCRT_ELF_OWN_MACHINE);
@@ -68,7 +78,10 @@ bool accrt_elf_check_file(int fd, uint64_t size_bytes, accrt_image_fault_t* out_
     const uint64_t offset = header.e_phoff + i * sizeof segment; /* inside the file: see above */
     if (pread(fd, &segment, sizeof segment, (off_t)offset) != (ssize_t)sizeof segment)
       return accrt_image_fault(out_fault, "its program headers cannot be read");
-    if (segment.p_type == PT_LOAD &&
+    /* Of a segment without bytes, linkers may give an offset behind the end; at the start of a page
+     * the loader does not read there. */
+    const bool is_empty = segment.p_filesz == 0 && segment.p_vaddr % page_bytes == 0;
+    if (segment.p_type == PT_LOAD && !is_empty &&
         !accrt_range_fits(segment.p_offset, segment.p_filesz, size_bytes)) {
       return accrt_image_fault(out_fault,
                                "a segment of %" PRIu64 " bytes at %" PRIu64

@@ -143,12 +143,8 @@ static const struct {
     {125, "ECANCELED"},  {130, "EOWNERDEAD"},     {131, "ENOTRECOVERABLE"}, {133, "EHWPOISON"}};
 
 const char* accrt_errno_name(int error_number) {
-  const char* name = first_errno_names;
-  if (error_number >= 1 && error_number <= FIRST_ERRNO_NAMES) {
-    for (int i = 1; i < error_number; ++i)
-      name += strlen(name) + 1;
-    return name;
-  }
+  if (error_number >= 1 && error_number <= FIRST_ERRNO_NAMES)
+    return accrt_nth_text(first_errno_names, (uint32_t)error_number - 1);
   for (size_t i = 0; i < sizeof other_errno_names / sizeof other_errno_names[0]; ++i) {
     if (other_errno_names[i].number == error_number)
       return other_errno_names[i].name;

@@ -429,7 +429,7 @@ typedef struct accrt_run {
   uint32_t reserved;
   accrt_error_t error;
   uint64_t begin_ns;
-  uint64_t before;  /* the last number of the stream before this run's own */
+  uint64_t before;  /* in pieces: the stream's last number before its own; else UINT64_MAX */
   atomic_uint done; /* release by the completion, acquire by readers of status and error */
 } accrt_run_t;
 

@@ -130,7 +130,7 @@ ACCRT_RARE accrt_status_t accrt_session_execute_traced(accrt_session_t* session,
                                                        accrt_stream_work_t* work) {
   run->name = work->name;
   run->begin_ns = accrt_instance_tracing(session->program->instance) ? accrt_clock_ns() : 0;
-  run->before = accrt_stream_last_submission(session->stream);
+  run->before = work->piece_count != 0 ? accrt_stream_last_submission(session->stream) : UINT64_MAX;
   atomic_store_explicit(&run->done, 0, memory_order_relaxed);
   work->completion.done = complete;
   work->completion.user = run;

@@ -166,6 +166,7 @@ static int refuse_with_spare(http_server_t* server) {
 }
 
 static void accept_clients(http_server_t* server) {
+  accrt_http_keep_spare(server);
   for (uint32_t i = 0; i < ACCEPTS_AT_ONCE; ++i) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;

@@ -211,7 +211,8 @@ struct accrt_http_job {
   uint32_t next_choice; /* whose turn it is to be written */
   http_text_t before;   /* of each chunk: up to the list of choices */
 
-  size_t unsent_bytes;   /* in the choices; the worker's until the engine has the requests */
+  size_t unsent_bytes;   /* of the choices, of a whole answer as JSON; the worker's until the engine
+                          * has the requests */
   uint64_t prompt_bytes; /* of that, at most: log probabilities of prompts */
   uint32_t head_sent;
   uint32_t done; /* nothing more will be sent */

@@ -203,7 +203,7 @@ static void test_another_type(void** state) {
   assert_int_equal(accrt_event_query(wrong), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_told(world, "`event` must be an event", "it is stream");
   assert_int_equal(accrt_commands_finalize(wrong), ACCRT_ERROR_INVALID_ARGUMENT);
-  assert_told(world, "`commands` must be a command list", "it is stream");
+  assert_told(world, "`commands` must be a command list;", "it is stream");
   accrt_weights_info_t info = ACCRT_WEIGHTS_INFO_INIT;
   assert_int_equal(accrt_weights_info(wrong, &info), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_told(world, "`weights` must be weights", "it is stream");
@@ -499,7 +499,7 @@ static void count_leak(void* self, uint32_t level, const char* component, const 
 }
 
 /* Each handle is listed, in the order of their making. With the number the time grows little more
- * than in proportion: it was some seconds. */
+ * than in proportion: 0.04 s of a processor, and more than 60 s when each looked at all. */
 static void test_many_that_were_not_released(void** state) {
   (void)state;
   enum { COUNT = 40000 };
@@ -525,7 +525,7 @@ static void test_many_that_were_not_released(void** state) {
   const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
   assert_int_equal(leaks.count, COUNT);
   assert_true(leaks.ordered);
-  assert_true(seconds < 1.5);
+  assert_true(seconds < 15);
   for (int i = 0; i < COUNT; ++i)
     accrt_semaphore_release(semaphores[i]);
   free(semaphores);
