@@ -159,7 +159,7 @@ def test_grammars_that_take_long_leave_a_worker(monkeypatch):
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(20)
-    for _ in range(2):  # the second one does not wait at all
+    for _ in range(2):  # each waits for its own time
         with pytest.raises(_limited.NotStarted, match="the grammars of other requests take long to compile"), turns.turn():
             pass
     ended.set()

@@ -134,7 +134,7 @@ def test_a_set_is_whole_or_not_there(large, out):
     process = subprocess.Popen([str(ACCX), "pack", str(large), str(out / "o.accx"), "--split", "64M"])
     while len(os.listdir(out)) < 4 and process.poll() is None:
         time.sleep(0.005)
-    process.send_signal(signal.SIGSTOP)
+    os.kill(process.pid, signal.SIGSTOP)  # send_signal would reap one that has ended
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     named = [name for name in os.listdir(out) if not name.endswith(".part")]
     assert not named or len(os.listdir(out)) == 8  # on a busy machine all may be written by now

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from time import monotonic
-from typing import ContextManager, Deque, Iterator, Optional, Tuple
+from typing import ContextManager, Iterator, Optional, Tuple
 
 from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
@@ -33,35 +33,26 @@ MOST_WORDS = 1000  # of its answer
 _STACK_BYTES = 1 << 30  # of the thread that compiles: serve/grammars.c
 #: A grammar that was too complex is not tried again for this time: the machine may have been busy.
 _REFUSED_SECONDS = 60.0
-#: For a grammar that takes longer than this, others do not wait: honest ones take less.
+#: So long a request waits for its turn, and holds its worker meanwhile. Honest grammars take less.
 PATIENCE_SECONDS = 3.0
 
 
 class Turns:
-    """So many of a server's workers may compile grammars at a time: the others serve requests that
-    have no new one. Where all of them take long, a further grammar is refused and does not wait."""
+    """So many of a server's workers may compile grammars at a time. Of the others, one that has a new
+    grammar waits for PATIENCE_SECONDS at most: behind those that take longer it is refused."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._changed = most, threading.Condition()
-        self._begun: Deque[float] = collections.deque()
+        self._free = threading.Semaphore(most)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Raises NotStarted where there is none."""
-        with self._changed:
-            while len(self._begun) >= self._most:
-                left = self._begun[-1] + PATIENCE_SECONDS - monotonic()
-                if left <= 0:
-                    raise _limited.NotStarted("the grammars of other requests take long to compile: try again later")
-                self._changed.wait(left)
-            begun = monotonic()
-            self._begun.append(begun)
+        if not self._free.acquire(timeout=PATIENCE_SECONDS):
+            raise _limited.NotStarted("the grammars of other requests take long to compile: try again later")
         try:
             yield
         finally:
-            with self._changed:
-                self._begun.remove(begun)
-                self._changed.notify_all()
+            self._free.release()
 
 
 class Constraint(Handle):
