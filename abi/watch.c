@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/sort.h"
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/instance.h"
@@ -441,19 +440,16 @@ static uint32_t copy_held(const watched_t* owner, record_t* copies) {
   return count;
 }
 
-static bool is_older(const void* context, uint32_t a, uint32_t b) {
-  const record_t* records = context;
-  return records[a].number < records[b].number;
+static int by_number(const void* a, const void* b) {
+  const record_t *x = a, *y = b;
+  return (x->number > y->number) - (x->number < y->number);
 }
 
-/* Logs copies of records, the oldest first. `held` has room for `count` numbers behind them. */
+/* Logs copies of records, the oldest first. */
 static void log_held(accrt_instance_t* logger, record_t* held, uint32_t count) {
-  uint32_t* order = (uint32_t*)(void*)(held + count);
-  for (uint32_t i = 0; i < count; ++i)
-    order[i] = i;
-  accx_sort(order, count, is_older, held);
+  qsort(held, count, sizeof *held, by_number);
   for (uint32_t i = 0; i < count; ++i) {
-    const record_t* record = &held[order[i]];
+    const record_t* record = &held[i];
     char what[160];
     describe(record, what, sizeof what);
     accrt_instance_log(logger, ACCRT_LOG_WARNING, "handles",
@@ -474,7 +470,7 @@ static void report_held(const void* instance) {
     count = copy_held(own->owner, NULL);
   if (count > 0)
     logger = retain_logger(own->owner);
-  const size_t size_bytes = count * (sizeof *held + sizeof(uint32_t));
+  const size_t size_bytes = count * sizeof *held;
   if (logger != NULL)
     held = accrt_allocator_system.allocate(accrt_allocator_system.self, size_bytes,
                                            _Alignof(max_align_t));

@@ -62,8 +62,9 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         error.args = (error.message,)
         raise
     except (BufferError, InvalidArgumentError, RuntimeError) as error:
-        if _is_torch(source) and (source.is_nested or str(source.layout) != "torch.strided"):
-            kind, way = ("nested", "torch.nested.to_padded_tensor(t, 0.)") if source.is_nested else (source.layout, "tensor.to_dense()")
+        is_nested, layout = getattr(source, "is_nested", False), str(getattr(source, "layout", "torch.strided"))
+        if _is_torch(source) and (is_nested or layout != "torch.strided"):
+            kind, way = ("nested", "torch.nested.to_padded_tensor(t, 0.)") if is_nested else (layout, "tensor.to_dense()")
             raise BufferError(f"the tensor is {kind}, which has no memory of one form: pass {way}") from None
         if _is_torch(source) and ("data pointer" in str(error) or "pointer is NULL" in str(error)):
             raise BufferError(_TRACED.format("torch", "operator", "torch")) from None

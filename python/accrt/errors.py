@@ -94,7 +94,7 @@ class CancelledWorkError(_CLASSES[_ffi.ACCRT_ERROR_POISONED], _CLASSES[_ffi.ACCR
 
 
 __all__ += ["MissingFileError", "CancelledWorkError"]
-_CANCELLED_WORK = re.compile(r"(semaphore|stream) \d+ failed: ACCRT_ERROR_CANCELLED in ")
+_CANCELLED_WORK = re.compile(r"(semaphore \d+|stream \d+|the event) failed: ACCRT_ERROR_CANCELLED in ")
 _NO_SUCH_FILE = ": no such file"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -418,7 +418,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 
 #: Keys of configurations, and of GGUF files, that are sizes: no numbers of layers, heads, experts
 #: or tokens.
-_SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
+_SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
           "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip
@@ -468,7 +468,7 @@ def larger(name, by):
 
 
 def k_quant(name, array):
-    """Q4_K where its blocks fit, else Q8_0, as llama.cpp has it; the router and its biases are plain."""
+    """Q4_K where its blocks fit, else Q8_0, as llama.cpp has it; the router is plain."""
     if "ffn_gate_inp" in name or "exp_probs_b" in name or "position" in name:
         return "F32"
     if array.shape[-1] % 256:
@@ -621,7 +621,7 @@ def _logits_and_hidden(model, row):
     found = model(torch.tensor(row)[None], output_hidden_states=True)
     hook.remove()
     hidden = found.hidden_states[-1]
-    if hidden.dim() == 4:  # of Gemma 3n: the streams before they become one, and before the last norm
+    if hidden.dim() == 4:  # Gemma 3n: of its streams, before they become one and are normed
         hidden = read[0]
     return found.logits[0], hidden[0]
 

@@ -37,6 +37,8 @@ def one_line(said: str) -> str:
 #: Bytes that a tokenizer may make of a text before it makes tokens. Honest ones make at most some
 #: bytes of a character, and the package aborts the process where memory ends.
 MOST_NORMALIZED = 64 << 20
+#: More is not told apart: the product of many would be a number of many digits.
+_MOST_GROWTH = 10**12
 
 
 def growth(part: Any) -> int:
@@ -46,7 +48,7 @@ def growth(part: Any) -> int:
         return 1
     for inner in ("normalizers", "processors"):
         if isinstance(part.get(inner), list):
-            return min(math.prod(map(growth, part[inner])), MOST_NORMALIZED)
+            return min(math.prod(map(growth, part[inner])), _MOST_GROWTH)
     if part.get("type") == "Replace" and isinstance(part.get("content"), str):
         pattern, size = part.get("pattern"), len(part["content"].encode(errors="surrogatepass"))
         replaced = pattern.get("String") if isinstance(pattern, dict) else None
@@ -76,7 +78,7 @@ class Tokenizer:
             words = " ".join(str(error).split()).replace("Cannot instantiate Tokenizer from buffer: ", "")
             raise ValueError(f"tokenizer.json: {one_line(words)}") from None
         said = json.loads(content)  # which is JSON that is not deep: the package has read it
-        self._growth = min(growth(said.get("normalizer")) * growth(said.get("post_processor")), MOST_NORMALIZED)
+        self._growth = growth(said.get("normalizer")) * growth(said.get("post_processor"))
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         if len(text) * self._growth > MOST_NORMALIZED:
