@@ -5,6 +5,7 @@ names that checkpoints have and models do not."""
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -399,6 +400,36 @@ def test_gemma_3n_shares_keys_of_earlier_layers(tmp_path):
     (folder / "config.json").write_text(json.dumps({**family.CONFIGS["gemma3n"], "num_kv_shared_layers": 5}))
     with pytest.raises(Refused, match="num_kv_shared_layers is 5: no layer of a kind is before all that share its keys and values"):
         _registry.decoder(models.read(folder))
+
+
+def test_gemma_3n_as_published_has_keys_that_no_layer_reads(tmp_path):
+    """Of layers that share keys and values: what would make them. Other layers' must be there."""
+    config, weights = family.CONFIGS["gemma3n"], family.draw(family.recorded()["gemma3n"]["tensors"])
+    published, ids = dict(weights), family.ids_of(config)
+    for layer in (4, 5):
+        for part in ("k_proj", "v_proj", "k_norm", "v_norm"):
+            name = f"model.layers.{layer}.self_attn.{part}.weight"
+            published[name] = np.full_like(weights.get(f"model.layers.2.self_attn.{part}.weight", np.zeros(16, np.float32)), 7)
+    assert len(published) == len(weights) + 8
+    plain = logits_of(tiny.write_folder(tmp_path / "plain", config, weights), ids)
+    assert np.array_equal(logits_of(tiny.write_folder(tmp_path / "published", config, published), ids), plain)
+    folder = tiny.write_folder(tmp_path / "other", config, {**published, "model.layers.3.self_attn.v_norm.weight": np.ones(16, np.float32)})
+    with pytest.raises(Refused, match="tensor model.layers.3.self_attn.v_norm.weight: this family has no use for it"):
+        _registry.decoder(models.read(folder)).build()
+
+
+@pytest.mark.parametrize("key, value, neutral", [
+    *(("activation_sparsity_pattern", one, 0.0) for one in (0.99999999, 1e-50, 1, -0.5, True, "0.5", math.nan)),
+    *(("intermediate_size", one, 80) for one in (80.5, 80.0, math.inf, 1e30, 1 << 31, 0, True, "80", None)),
+])  # fmt: skip
+def test_numbers_of_gemma_3n_that_are_none_are_refused_by_name(tmp_path, key, value, neutral):
+    folder, _weights = family.write(tmp_path / "m", "gemma3n")
+    given = [*family.CONFIGS["gemma3n"][key][:5], value]
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["gemma3n"], key: given}))
+    with pytest.raises(Refused, match=f"config: {key} is .*, expected an? .* for each of 6 layers"):
+        _registry.decoder(models.read(folder)).build()
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["gemma3n"], key: [*given[:5], neutral]}))
+    assert _registry.decoder(models.read(folder)).build()
 
 
 def test_minimax_m1_is_minimax_by_other_names(tmp_path):

@@ -7,14 +7,30 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import Any, List
+from typing import Any, Callable, List
 
 import numpy as np
 
 from ..compiler.ir import Value
 from ..compiler.ops import cat
 from ._blocks import Decoder, FULL, SLIDING
+from ._config import MOST
 from .gemma3 import Gemma3
+
+
+_KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
+
+
+def _is_size(one: Any) -> bool:
+    return isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= MOST
+
+
+def _is_part(one: Any) -> bool:
+    """In f32 too, where a bound is computed from it: not so near to 0 or 1 that it becomes that."""
+    return isinstance(one, (int, float)) and not isinstance(one, bool) and 0 <= one < 1 and (one == 0 or 0 < np.float32(one) < 1)
+
+
+_EXPECTED = {_is_size: f"an integer from 1 to {MOST}", _is_part: "a number from 0 to less than 1 in f32"}
 
 
 class Gemma3n(Gemma3):
@@ -31,10 +47,10 @@ class Gemma3n(Gemma3):
             config.values["intermediate_size"] = sizes[0] if sizes else None
         super().setup()
         self.scale, self.soft_cap = 1.0, None
-        self.sizes_of_mlps = self._one_each("intermediate_size", sizes, self.intermediate)
+        self.sizes_of_mlps = self._one_each("intermediate_size", sizes, self.intermediate, _is_size, 1)
         # by default the first ten layers of a model that has more
         sparse = [0.95 if layer < 10 < self.layers else 0.0 for layer in range(self.layers)]
-        self.sparsity = self._one_each("activation_sparsity_pattern", config.get("activation_sparsity_pattern"), sparse)
+        self.sparsity = self._one_each("activation_sparsity_pattern", config.get("activation_sparsity_pattern"), sparse, _is_part, 0.0)
         self.streams, self.active = config.integer("altup_num_inputs", maximum=64), config.integer("altup_active_idx", 0, minimum=0)
         self.corrects = config.flag("altup_correct_scale", True)
         self.own_rows, self.own_size = config.integer("vocab_size_per_layer_input"), config.integer("hidden_size_per_layer_input")
@@ -48,14 +64,17 @@ class Gemma3n(Gemma3):
         if {window is None for window in self.windows[self.first_shared :]} - {window is None for window in self.windows[: self.first_shared]}:
             config.refuse(f"config: num_kv_shared_layers is {shared}: no layer of a kind is before all that share its keys and values")
             self.first_shared = self.layers
+        # Published folders have what these layers would make keys and values with.
+        names = tuple(f"{self.prefix}{self.layer_name.format(layer)}.self_attn.{part}." for layer in range(self.first_shared, self.layers) for part in _KEYS_AND_VALUES)
+        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
 
-    def _one_each(self, name: str, given: Any, default: Any) -> List[Any]:
-        """Of a list, or of one number for all layers."""
+    def _one_each(self, name: str, given: Any, default: Any, fits: Callable[[Any], bool], neutral: Any) -> List[Any]:
+        """Of a list, or of one number for all layers. `neutral`: instead of what is refused."""
         found = default if given is None else given
         found = found if isinstance(found, list) else [found] * self.layers
-        if len(found) != self.layers or any(isinstance(one, bool) or not isinstance(one, (int, float)) or not (one >= 1 if name[0] == "i" else 0 <= one < 1) for one in found):
-            self.config.refuse(f"config: {name} is {found!r:.120}, expected one number for each of {self.layers} layers")
-            return [1 if name[0] == "i" else 0.0] * self.layers
+        if len(found) != self.layers or not all(map(fits, found)):
+            self.config.refuse(f"config: {name} is {found!r:.120}, expected {_EXPECTED[fits]} for each of {self.layers} layers")
+            return [neutral] * self.layers
         return found
 
     def layer_types(self) -> List[str]:
@@ -102,7 +121,7 @@ class Gemma3n(Gemma3):
         return x * (size.sqrt() / self._size(x).clamp(1e-5, None).sqrt())
 
     def _own_embeddings(self, ids: Value, x: Value) -> Value:
-        """What each layer has of the tokens, [tokens, layers, size]."""
+        """Of each token, an embedding for each layer, [tokens, layers, size]."""
         size, f = self.own_size, self.step.f
         table = self.weight("embed_tokens_per_layer.weight", [self.own_rows, self.layers * size])
         found = f.constant(table).embedding(ids.lt(self.own_rows).where(ids, 0))
