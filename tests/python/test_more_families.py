@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -447,6 +448,29 @@ def test_minimax_m1_is_minimax_by_other_names(tmp_path):
         (tmp_path / "own" / "config.json").write_text(json.dumps({**own, key: value}))
         with pytest.raises(Refused, match=f"{key} is {value}, which this family does not do"):
             _registry.decoder(models.read(tmp_path / "own"))
+
+
+@pytest.mark.parametrize("kind", ["minimax_m1", "minimax_text_01"])
+def test_what_minimax_says_in_its_own_keys_is_refused_by_name(tmp_path, kind):
+    """Lists of other forms, and no `postnorm`: the models' own code takes false then. The form of
+    transformers has none."""
+    config = {key: value for key, value in family.CONFIGS["minimax"].items() if key != "layer_types"}
+    own = {**config, "model_type": kind, "postnorm": True, "attn_type_list": [0, 0, 1, 0]}
+    folder, _weights = family.write(tmp_path / "m", "minimax")
+
+    def read(changes):
+        (folder / "config.json").write_text(json.dumps({key: value for key, value in {**own, **changes}.items() if value != "absent"}))
+        return _registry.decoder(models.read(folder))
+
+    assert [read({}).scans(layer) for layer in range(4)] == [True, True, False, True]
+    assert read({"model_type": "minimax", "postnorm": "absent"}).scans(0)
+    for key in ("attn_type_list", "decoder_attention_types"):
+        for value in ([0, 0, 2, 0], [0, 0, 1], [0, 0, 1, 0, 1], [0, 0, True, 0], [0, 0, 1.0, 0], ["0", 0, 1, 0], [[], 0, 1, 0], "0010", 1, {}, []):
+            with pytest.raises(Refused, match=f"config: {key} is {re.escape(repr(value))}, expected 0 .lightning attention. or 1 for each of 4 layers"):
+                read({"attn_type_list": "absent", key: value})
+    for value in ("absent", None, False, 1):
+        with pytest.raises(Refused, match=f"config: postnorm is {None if value == 'absent' else value}, which this family does not do; it does true"):
+            read({"postnorm": value})
 
 
 def test_kimi_k2_is_deepseek_v3(tmp_path):

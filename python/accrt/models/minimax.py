@@ -28,15 +28,26 @@ class MiniMax(WithScans, Mixtral):
     def setup(self) -> None:
         super().setup()
         config = self.config
-        types = config.get("attn_type_list", config.get("decoder_attention_types"))
-        if isinstance(types, list) and config.get("layer_types") is None and all(one in (0, 1) for one in types):
-            config.values["layer_types"] = [FULL if one else LINEAR for one in types]
-        for key, wanted in (("postnorm", True), ("shared_intermediate_size", 0)):
-            if config.get(key, wanted) != wanted:
-                config.refuse(f"config: {key} is {config.get(key)!r}, which this family does not do")
+        for key in ("attn_type_list", "decoder_attention_types"):
+            self._take_types(key)
+        # The code of models with their own keys takes false where there is nothing.
+        if config.get("postnorm", config.get("model_type") == "minimax") is not True:
+            config.refuse(f"config: postnorm is {config.get('postnorm')!r}, which this family does not do; it does true")
+        if config.get("shared_intermediate_size", 0) != 0:
+            config.refuse(f"config: shared_intermediate_size is {config.get('shared_intermediate_size')!r}, which this family does not do")
         self.kinds = self.kinds_of("layer_types", {}, [LINEAR if layer % 2 else FULL for layer in range(self.layers)])
         self.setup_scans(self.heads, self.head_size, self.head_size, 0, 1)
         self.factors = {key: config.number(key, 1.0) for key in self.keys}
+
+    def _take_types(self, key: str) -> None:
+        """Kinds of layers as the models' own code has them: 0 or 1."""
+        types = self.config.get(key)
+        if types is None:
+            return
+        if not isinstance(types, list) or len(types) != self.layers or any(type(one) is not int or one not in (0, 1) for one in types):
+            self.config.refuse(f"config: {key} is {types!r:.120}, expected 0 (lightning attention) or 1 for each of {self.layers} layers")
+        elif self.config.get("layer_types") is None:
+            self.config.values["layer_types"] = [FULL if one else LINEAR for one in types]
 
     def setup_rope(self) -> None:
         """Published models say how many elements of a head are turned; transformers turns all."""
