@@ -153,6 +153,9 @@ def test_what_newcomers_name(tmp_path, weights, monkeypatch):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(Refused, match="there is no tokenizer.json: AutoTokenizer"):
         models.open(folder, targets=TARGETS, output=tmp_path / "out.accx")
+    (folder / "tiktoken.model").write_text("YQ== 0\n")
+    with pytest.raises(Refused, match="there is no tokenizer.json, and tiktoken.model is not read: TikTokenConverter of transformers makes one, with the pattern and the special tokens"):
+        models.open(folder, targets=TARGETS, output=tmp_path / "out.accx")
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n")
     with pytest.raises(Refused, match="model.safetensors is a pointer of git-lfs and no weights"):
         models.read(folder)
@@ -418,6 +421,9 @@ CUTS = {
     "tekken": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "seed-coder": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/", "\n", " ", " (", "a", ")", " ", " end"],
     "gpt-4o": ["Don't", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "minimax-m2": ["Don't", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "kimi-k2": ["Don't", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "hunyuan": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "deepseek-v3": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "smollm": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_", "y", "/", "\n ", " (", "a", ")", " ", " end"],
     "gpt-2": ["Don", "'t", " STOPWords", " 2024", " x", "_", "y", "/", "\n ", " (", "a", ")", " ", " end"],
@@ -434,7 +440,18 @@ def test_gguf_tokenizers_cut_texts_as_the_originals(pre):
     made = json.loads(_gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"])
     cutter = tokenizers.Tokenizer.from_str(json.dumps(made)).pre_tokenizer
     assert [CUT[begin:end] for _, (begin, end) in cutter.pre_tokenize_str(CUT)] == CUTS[pre]
-    assert made["model"]["ignore_merges"] == (pre in ("llama-bpe", "tekken"))
+    assert made["model"]["ignore_merges"] == (pre in ("llama-bpe", "tekken", "kimi-k2"))
+
+
+def test_han_signs_are_words_of_their_own_for_kimi_k2():
+    """With what its own code says; GPT-4o has them in a word with letters."""
+    tokenizers = pytest.importorskip("tokenizers")
+    text = "Kimi\u4f60\u597dWorld'S \u4e16\u754c1234 \u3053\u4e16\u0301/\n"
+    for pre, expected in (("kimi-k2", ["Kimi", "\u4f60\u597d", "World'S", " ", "\u4e16\u754c", "123", "4", " \u3053", "\u4e16", "\u0301", "/\n"]),
+                          ("gpt-4o", ["Kimi\u4f60\u597d", "World'S", " \u4e16\u754c", "123", "4", " \u3053\u4e16\u0301", "/\n"])):  # fmt: skip
+        made = _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"].decode()
+        cutter = tokenizers.Tokenizer.from_str(made).pre_tokenizer
+        assert [text[begin:end] for _, (begin, end) in cutter.pre_tokenize_str(text)] == expected, pre
 
 
 def test_marks_are_parts_of_words_in_qwen_3_5():

@@ -156,7 +156,7 @@ def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
             raise Refused(checkpoint.path, [f"tokenizer_config.json: chat_template: {error}"]) from None
     if made.has_tokenizer:
         if "tokenizer.json" not in checkpoint.files:
-            raise Refused(checkpoint.path, ["there is no tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it"])
+            raise Refused(checkpoint.path, [_without_tokenizer(checkpoint.path)])
         try:
             tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -166,6 +166,13 @@ def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
         tokens = _tokens.byte_tokens()
     found["serve.token_bytes"] = (_tokens.table(*tokens), "application/octet-stream")
     return found
+
+
+def _without_tokenizer(folder: str) -> str:
+    if os.path.isfile(os.path.join(folder, "tiktoken.model")):
+        return ("there is no tokenizer.json, and tiktoken.model is not read: TikTokenConverter of transformers makes one, with the pattern and the special tokens that "
+                "the folder's own code has")  # fmt: skip
+    return "there is no tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it"
 
 
 def _template(given: Any) -> str:

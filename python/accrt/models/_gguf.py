@@ -168,9 +168,11 @@ _MARKED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p
 _SEED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|" + _REST
 #: Words by case: capitals, then small letters.
 _BIG, _SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = "{0}*{1}+%s|{0}+{1}*%s|{2}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n/]*|{3}"
-_TEKKEN = _CASED.format(_BIG, _SMALL, r"\p{N}", _REST) % ("", "")
-_GPT_4O = _CASED.format(_BIG, _SMALL, r"\p{N}{1,3}", _REST) % (_ENDINGS + "?", _ENDINGS + "?")
+_CASED = "{0}*{1}+%s|{0}+{1}*%s|{2}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n{4}]*|{3}"
+_TEKKEN = _CASED.format(_BIG, _SMALL, r"\p{N}", _REST, "/") % ("", "")
+_GPT_4O = _CASED.format(_BIG, _SMALL, r"\p{N}{1,3}", _REST, "/") % (_ENDINGS + "?", _ENDINGS + "?")
+#: Han signs are words of their own.
+_KIMI = r"\p{Han}+|" + _CASED.format(*(part[:-1] + r"&&[^\p{Han}]]" for part in (_BIG, _SMALL)), r"\p{N}{1,3}", _REST, "") % (_ENDINGS + "?", _ENDINGS + "?")
 _DEEPSEEK = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
              r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _REST)  # fmt: skip
 _KANJI = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
@@ -191,7 +193,8 @@ _CUTS = {
         ("qwen35", (_MARKED,), False, False),
         ("seed-coder", (_SEED,), False, False),
         ("tekken", (_TEKKEN,), False, True),
-        ("gpt-4o llama4", (_GPT_4O,), False, False),
+        ("gpt-4o llama4 minimax-m2", (_GPT_4O,), False, False),
+        ("kimi-k2", (_KIMI,), False, True),
         ("deepseek-v3 hunyuan-dense", _DEEPSEEK, False, False),
         ("deepseek-llm", _DEEPSEEK_LLM, False, False),
         ("deepseek-coder", _DEEPSEEK_CODER, False, False),
