@@ -7,19 +7,22 @@ file's, so it is read and never run.
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import warnings
 from fractions import Fraction
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .compiler.expr import Expr
 
 #: By a symbol of the export: its least and its greatest value.
 Ranges = Mapping[str, Tuple[int, int]]
 Limits = Dict[str, Tuple[int, int, int]]
-#: So many values of a symbol are tried at each end of its range, and so many pairs of several.
-_TRIED = 1 << 16
-_PAIRS = 4096
+#: So many values of a symbol are tried at each end of its range, in such parts, and so many of
+#: several symbols. f64 has all whole numbers up to the last.
+_TRIED, _PART, _PAIRS, _EXACT = 1 << 16, 1 << 13, 4096, 1 << 52
+#: Of one guard and of all: nodes of the tree. And its depth, and the greatest exponent.
+_NODES, _ALL_NODES, _DEPTH, _EXPONENT = 1 << 12, 1 << 16, 100, 8
 _SEED = 20261130
 _OPERATIONS: Dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
@@ -37,7 +40,8 @@ _ODD = (_Unread, SyntaxError, ValueError, ArithmeticError, RecursionError, Memor
 
 
 def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
-    """Of a size times a number, or divided by one: both, where floats calculate them exactly."""
+    """The size and the factor of a size times a number, or divided by one, where floats calculate
+    that exactly."""
     from .from_torch.values import Unsupported
 
     size, number = parts[::-1] if operation is operator.mul and isinstance(parts[1], Expr) else parts
@@ -46,18 +50,19 @@ def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
     factor = Fraction(number) if operation is operator.mul else 1 / Fraction(number)
     if max(abs(factor.numerator), factor.denominator) > 1 << 20:
         near, word = factor.limit_denominator(1000), "times" if operation is operator.mul else "by"
-        raise Unsupported(f"a size {word} {number} is not exact: write it with whole numbers, as in n * {near.numerator} // {near.denominator}")
+        example = f", as in n * {near.numerator} // {near.denominator}" if near else ""
+        raise Unsupported(f"a size {word} {number} is not exact: write it with whole numbers{example}")
     return size, factor
 
 
 def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[str], maximum: int) -> Tuple[Limits, List[Tuple[str, str]]]:
-    """Of each symbol least, greatest, and what divides it, as the export holds for these sizes. And
+    """For each symbol its least and greatest value and its divisor, for which the export holds. And
     what a bundle cannot check at a call: the input and the reason."""
     ends = {}
     known = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     for name in symbols:
         lower, upper = (str(getattr(known.get(name), end, "")) for end in ("lower", "upper"))
-        ends[name] = max(int(lower) if lower.isdigit() else 2, 2), int(upper) if upper.isdigit() else maximum
+        ends[name] = max(int(lower) if lower.isdigit() else 2, 2), min(int(upper), maximum) if upper.isdigit() else maximum
     limits, refused = _narrowed(getattr(program, "_guards_code", None) or (), shapes, ends)
     advice = "give these dimensions as torch.export.Dim, with min, max or relations, or leave one fixed"
     return (
@@ -66,73 +71,242 @@ def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[s
     )
 
 
+class _Guard(NamedTuple):
+    text: str
+    tree: ast.expr
+    names: List[str]
+
+
 def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges) -> Tuple[Limits, List[Tuple[str, str]]]:
-    """Of each symbol that guards limit: least, greatest, and the number that divides all. And the
-    guards that no such limit says, each with the input that it begins with.
+    """For each symbol that guards limit: least, greatest, and the number that divides all. And the
+    guards that no such limit says, or that are not read, each with the input that it begins with.
 
     What torch assumes of sizes in general is no limit, because the compiler infers shapes again:
     that one is not 1, and not equal to another or to a number."""
-    import numpy as np
-
     limits: Limits = {}
     refused: List[Tuple[str, str]] = []
-    by_symbol: Dict[str, List[Tuple[str, ast.expr]]] = {}
-    generator = np.random.default_rng(_SEED)
-    for guard in dict.fromkeys(guards):
-        try:
-            tree = ast.parse(guard, mode="eval").body
-            names = sorted({str(s) for size in _sizes(tree, shapes) for s in getattr(size, "free_symbols", ())})
-            if not names or _in_general(tree) or any(name not in ranges for name in names):
-                continue
-            if len(names) == 1:
-                by_symbol.setdefault(names[0], []).append((guard, tree))
-            else:
-                tried = {name: _pairs(generator, *ranges[name]) for name in names}
-                if not bool(np.all(_value(tree, shapes, tried))):
-                    refused.append(_named(guard, tree))
-        except _ODD:
-            continue
-    for name, of_it in by_symbol.items():
-        least, most = ranges[name]
-        values = np.unique(np.concatenate([np.arange(least, min(most, least + _TRIED) + 1), np.arange(max(least, most - _TRIED), most + 1)]))
-        kept = np.ones(len(values), bool)
-        limiting = []
-        for guard, tree in of_it:
-            try:
-                right = np.broadcast_to(_value(tree, shapes, {name: values.astype(np.float64)}), values.shape)
-            except _ODD:
-                continue
-            if not right.all():
-                kept &= right
-                limiting.append(_named(guard, tree))
-        if not limiting:
-            continue
-        step = int(np.gcd.reduce(values[kept])) if kept.any() else 0
-        if step and (kept == (values >= values[kept][0]) & (values <= values[kept][-1]) & (values % step == 0)).all():
-            limits[name] = int(values[kept][0]), int(values[kept][-1]), step if int(kept.sum()) > 1 else 1
-            warnings.warn(f"torch's export holds only where {' and '.join(guard for _, guard in limiting)}: other sizes are refused at the call", stacklevel=2)
+    by_symbol: Dict[str, List[_Guard]] = {}
+    several: List[_Guard] = []
+    for guard in _read(guards, shapes, ranges, refused):
+        if len(guard.names) == 1:
+            by_symbol.setdefault(guard.names[0], []).append(guard)
         else:
-            refused += limiting
+            several.append(guard)
+    for name, of_it in by_symbol.items():
+        limit, limiting = _of_one(name, of_it, shapes, ranges[name], refused)
+        if limit is not None:
+            limits[name] = limit
+            _tell(limiting, "other sizes are refused at the call")
+        else:
+            refused += [_named(guard.text, guard.tree) for guard in limiting]
+    for guard in several:
+        try:
+            raised = _of_several(guard, shapes, {name: limits.get(name, (*ranges[name], 1)) for name in guard.names})
+        except _ODD:
+            raised = None
+        if raised is None:
+            refused.append(_named(guard.text, guard.tree))
+        elif raised:
+            limits.update(raised)
+            _tell([guard], "small sizes are refused at the call")
     return limits, refused
 
 
-def _pairs(generator: Any, least: int, most: int) -> Any:
+def _tell(guards: Sequence[_Guard], what: str) -> None:
+    text = " and ".join(_named(guard.text, guard.tree)[1] for guard in guards)
+    warnings.warn(f"torch's export holds only where {text}: {what}", stacklevel=2)
+
+
+def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges, refused: List[Tuple[str, str]]) -> Iterator[_Guard]:
+    """The guards that limit sizes. Those that are too long or too deep are refused."""
+    all_nodes = 0
+    for text in dict.fromkeys(guards):
+        try:
+            tree = ast.parse(text, mode="eval").body
+            names = sorted({str(s) for size in _sizes(tree, shapes) for s in getattr(size, "free_symbols", ())})
+        except _ODD:
+            if ".size()" in text:
+                warnings.warn(f"torch's export holds only where {_short(text)}: this is not checked, because it cannot be read", stacklevel=2)
+            continue
+        if not names or any(name not in ranges for name in names):
+            continue
+        nodes, depth = _extent(tree)
+        all_nodes += nodes
+        if nodes > _NODES or all_nodes > _ALL_NODES or depth > _DEPTH:
+            refused.append(_named(text, tree))
+        elif not _in_general(tree, len(names) > 1):
+            yield _Guard(text, tree, names)
+
+
+def _extent(tree: ast.AST) -> Tuple[int, int]:
+    """How many nodes a tree has, and how deep."""
+    nodes, depth, level = 0, 0, [tree]
+    while level:
+        nodes, depth, level = nodes + len(level), depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return nodes, depth
+
+
+def _of_one(
+    name: str, guards: Sequence[_Guard], shapes: Mapping[str, Sequence[Any]], ends: Tuple[int, int], refused: List[Tuple[str, str]]
+) -> Tuple[Optional[Tuple[int, int, int]], List[_Guard]]:
+    """The limit of a symbol by the guards that have it alone, and those guards that limit it."""
     import numpy as np
 
-    few = generator.integers(least, min(most, least + 40), _PAIRS // 2, endpoint=True)
-    return np.concatenate([few, generator.integers(least, most, _PAIRS // 2, endpoint=True)]).astype(np.float64)
+    least, most = ends
+    top = min(most, _EXACT)
+    if least > top:
+        return None, []
+    values = np.unique(np.concatenate([np.arange(least, min(top, least + _TRIED) + 1), np.arange(max(least, top - _TRIED), top + 1)]))
+    limiting = []
+    for guard in guards:
+        try:
+            right = _right(guard.tree, shapes, name, values)
+        except _ODD:
+            refused.append(_named(guard.text, guard.tree))
+            continue
+        if right.all():
+            continue
+        if not _is_unequal(guard.tree) or _of_remainder(guard.tree):
+            limiting.append(guard)
+        # torch notes it for nearly every model where only the smallest sizes fail
+        elif not right[np.argmax(right) :].all():
+            _tell([guard], "this is not checked")
+    if not limiting:
+        return None, []
+
+    def holding(tried: Any) -> Any:
+        return functools.reduce(np.logical_and, (_right(guard.tree, shapes, name, tried) for guard in limiting))
+
+    limit = _limit(holding, values, least, top)
+    if limit is None:
+        return None, limiting
+    first, last, step = limit
+    if first == least == 2 and step == 1 and holding(np.array([1])).all():
+        first = 1
+    return (first, most if last == top else last, step), limiting
 
 
-def _in_general(tree: ast.expr) -> bool:
-    """x != 1, x >= 2, 1 < x; and x != y, but for a remainder of one size that is not 0."""
+def _limit(holding: Callable[[Any], Any], values: Any, least: int, top: int) -> Optional[Tuple[int, int, int]]:
+    """The multiples of a number between two for which this holds: it is tried for these values, and
+    where they leave out a middle part, for some of it, and at the borders. None: there is no such
+    limit, or it is not certain."""
+    import numpy as np
+
+    whole, kept = len(values) == top - least + 1, holding(values)
+    if not kept.any():
+        return None
+    if not whole:
+        generator = np.random.default_rng(_SEED)
+        values = np.unique(np.concatenate([values, generator.integers(least, top, _PAIRS, endpoint=True)]))
+        step = int(np.gcd.reduce(values[holding(values)]))
+        if step > _TRIED:
+            return None
+        more = generator.integers(-(-least // step), top // step, _PAIRS, endpoint=True) * step
+        values = np.unique(np.concatenate([values, more]))
+        kept = holding(values)
+    step = int(np.gcd.reduce(values[kept]))
+    first, last = int(values[kept][0]), int(values[kept][-1])
+    if not (kept == (values >= first) & (values <= last) & (values % step == 0)).all():
+        return None
+    multiples = values[values % step == 0]
+    below, above = multiples[multiples < first], multiples[multiples > last]
+    first = _border(holding, first, int(below[-1]), step) if len(below) else first
+    last = _border(holding, last, int(above[0]), step) if len(above) else last
+    return first, last, step if last > first else 1
+
+
+def _border(holding: Callable[[Any], Any], good: int, bad: int, step: int) -> int:
+    """Of the multiples between one for which this holds and one for which it does not, the last for
+    which it holds."""
+    import numpy as np
+
+    while abs(bad - good) > step:
+        middle = good + (bad - good) // step // 2 * step
+        good, bad = (middle, bad) if holding(np.array([middle])).all() else (good, middle)
+    return good
+
+
+def _of_several(guard: _Guard, shapes: Mapping[str, Sequence[Any]], limits: Limits) -> Optional[Limits]:
+    """The limits that change where a guard of several symbols holds for all but small sizes: torch
+    notes that a product of sizes is not 1. None: it does not hold for others either."""
+    import numpy as np
+
+    def fails(least: Mapping[str, int]) -> bool:
+        generator = np.random.default_rng(_SEED)
+        tried = {name: _pairs(generator, least.get(name, first), last, step) for name, (first, last, step) in limits.items()}
+        return not bool(np.all(_value(guard.tree, shapes, tried)))
+
+    if not fails({}):
+        return {}
+    given = {name: _example(name, shapes) or 2 * limits[name][0] for name in guard.names}
+    for names in [*([name] for name in guard.names), guard.names]:
+
+        def raised(to: int) -> Dict[str, int]:
+            return {name: max(limits[name][0], min(to, given[name])) for name in names}
+
+        bad, good = min(limits[name][0] for name in names), max(given[name] for name in names)
+        if good <= bad or fails(raised(good)):
+            continue
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            bad, good = (middle, good) if fails(raised(middle)) else (bad, middle)
+        return {name: (-(-least // limits[name][2]) * limits[name][2], *limits[name][1:]) for name, least in raised(good).items()}
+    return None
+
+
+def _example(name: str, shapes: Mapping[str, Sequence[Any]]) -> int:
+    """The size that a symbol has in torch's example, or 0."""
+    for size in (size for shape in shapes.values() for size in shape if not isinstance(size, int)):
+        if str(size.node.expr) == name and isinstance(getattr(size.node, "hint", None), int):
+            return int(size.node.hint)
+    return 0
+
+
+def _pairs(generator: Any, least: int, most: int, step: int) -> Any:
+    """Sizes for trying several symbols: many small ones."""
+    import numpy as np
+
+    first, last = -(-least // step), max(most // step, -(-least // step))
+    parts = [generator.integers(first, min(last, first + far), _PAIRS // 4, endpoint=True) for far in (2, 20, 60, last)]
+    return (np.concatenate(parts) * step).astype(np.float64)
+
+
+def _in_general(tree: ast.expr, several: bool) -> bool:
+    """x >= 2, 1 < x and x != 1 of a plain size x; and any != of several, but for a remainder."""
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
         return False
-    left, right = (getattr(part, "value", None) if isinstance(part, ast.Constant) else None for part in (tree.left, tree.comparators[0]))
-    kind = type(tree.ops[0])
+    kind, left, right = type(tree.ops[0]), tree.left, tree.comparators[0]
     if kind is ast.NotEq:
-        of = tree.left if right == 0 else tree.comparators[0]
-        return not (0 in (left, right) and isinstance(of, ast.BinOp) and isinstance(of.op, ast.Mod) and isinstance(of.right, ast.Constant))
-    return (kind, right) in ((ast.GtE, 2), (ast.Gt, 1)) or (kind, left) in ((ast.Lt, 1), (ast.LtE, 2))
+        plain = isinstance(left, ast.Subscript) or isinstance(right, ast.Subscript)
+        return (several or plain) and not _of_remainder(tree)
+    if isinstance(left, ast.Subscript):
+        return (kind, _constant(right)) in ((ast.GtE, 2), (ast.Gt, 1))
+    return isinstance(right, ast.Subscript) and (kind, _constant(left)) in ((ast.Lt, 1), (ast.LtE, 2))
+
+
+def _is_unequal(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.NotEq)
+
+
+def _of_remainder(tree: ast.expr) -> bool:
+    """Whether a side of a comparison is x % 4, or that plus or times a number."""
+    return isinstance(tree, ast.Compare) and any(map(_is_remainder, (tree.left, *tree.comparators)))
+
+
+def _is_remainder(node: ast.expr) -> bool:
+    while True:
+        if isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            return _is_number(node.right)
+        elif isinstance(node, ast.BinOp) and (_is_number(node.left) or _is_number(node.right)):
+            node = node.right if _is_number(node.left) else node.left
+        else:
+            return False
+
+
+def _is_number(node: ast.expr) -> bool:
+    return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
 def _sizes(tree: ast.expr, shapes: Mapping[str, Sequence[Any]]) -> Iterator[Any]:
@@ -168,10 +342,25 @@ def _named(guard: str, tree: ast.expr) -> Tuple[str, str]:
     """The first input of a guard, and its text as a user would write it."""
     called = [node.func.value for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     inputs = [name for name in map(_input, called) if name]
-    text = ast.unparse(tree)
+    try:
+        text = ast.unparse(tree)
+    except RecursionError:
+        text = guard
     for name in inputs:
         text = text.replace(f"L['{name}']", name)
-    return inputs[0] if inputs else "", text.replace(".size()", ".shape").replace("torch.sym_float", "").replace("math.", "")
+    return inputs[0] if inputs else "", _short(text.replace(".size()", ".shape").replace("torch.sym_float", "").replace("math.", ""))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _right(tree: ast.expr, shapes: Mapping[str, Sequence[Any]], name: str, values: Any) -> Any:
+    """Whether a guard holds, for each value of its symbol: in parts, for little memory."""
+    import numpy as np
+
+    parts = np.array_split(values, -(-len(values) // _PART))
+    return np.concatenate([np.broadcast_to(_value(tree, shapes, {name: part.astype(np.float64)}), part.shape).astype(bool) for part in parts])
 
 
 def _value(node: ast.expr, shapes: Mapping[str, Sequence[Any]], values: Mapping[str, Any]) -> Any:
@@ -198,13 +387,25 @@ def _calculated(node: ast.expr, of: Callable[[Any], Any], shapes: Mapping[str, S
         return -part(node.operand) if isinstance(node.op, ast.USub) else np.logical_not(part(node.operand))
     if isinstance(node, ast.Compare) and all(type(op) in _OPERATIONS for op in node.ops):
         sides = [part(side) for side in (node.left, *node.comparators)]
-        return np.logical_and.reduce(np.broadcast_arrays(*(_OPERATIONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:]))))
+        return functools.reduce(np.logical_and, (_OPERATIONS[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:])))
     if isinstance(node, ast.BoolOp):
-        return (np.logical_and if isinstance(node.op, ast.And) else np.logical_or).reduce(np.broadcast_arrays(*map(part, node.values)))
-    rounded = {"math.trunc": np.trunc, "math.floor": np.floor, "math.ceil": np.ceil, "torch.sym_float": np.float64}
-    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and ast.unparse(node.func) in rounded:
-        return rounded[ast.unparse(node.func)](part(node.args[0]))
+        return functools.reduce(np.logical_and if isinstance(node.op, ast.And) else np.logical_or, map(part, node.values))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and type(_constant(node.right)) is int and 0 <= _constant(node.right) <= _EXPONENT:
+        return part(node.left) ** _constant(node.right)
+    of_one = {"math.trunc": np.trunc, "math.floor": np.floor, "math.ceil": np.ceil, "torch.sym_float": np.float64, "abs": np.abs}
+    of_many = {"min": np.minimum, "max": np.maximum}
+    name = _called(node) if isinstance(node, ast.Call) and not node.keywords else ""
+    if isinstance(node, ast.Call) and name in of_one and len(node.args) == 1:
+        return of_one[name](part(node.args[0]))
+    if isinstance(node, ast.Call) and name in of_many and len(node.args) > 1:
+        return functools.reduce(of_many[name], map(part, node.args))
     raise _Unread
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Name):
+        return node.func.id
+    return f"{node.func.value.id}.{node.func.attr}" if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) else ""
 
 
 def _of_size(size: Any, values: Mapping[str, Any]) -> Any:

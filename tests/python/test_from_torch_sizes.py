@@ -96,6 +96,12 @@ ASSUMED = {
     "a number that is one value": (lambda x: torch.arange(int(x.shape[0] / 4)) * x.sum(), 16, [17, 19], [15, 20]),
     "rows of four": (lambda x: x.reshape(-1, 4).sum(1), 16, [8, 12, 96], [4, 10, 97]),
     "every size": (lambda x: x * 2, 16, [1, 2, 3], []),
+    "a branch by a quotient": (lambda x: x * 2 if x.shape[0] // 16 > 1 else x, 40, [32, 99], [1, 2, 16, 31]),
+    "a branch by the lesser": (lambda x: x * 2 if min(x.shape[0], 5) == 5 else x, 16, [5, 99], [1, 4]),
+    "a branch by the greater": (lambda x: x * 2 if max(x.shape[0], 20) == 20 else x, 16, [1, 2, 20], [21, 99]),
+    "a branch by a power": (lambda x: x * 2 if x.shape[0] ** 2 == 16 else x, 4, [4], [3, 5]),
+    "a branch by an amount": (lambda x: x * 2 if abs(x.shape[0] - 20) < 5 else x, 16, [16, 24], [15, 25]),
+    "a branch of small sizes": (lambda x: x * 2 if x.shape[0] // 8 <= 2 else x, 16, [1, 2, 23], [24]),
     "not one": (lambda x: x[: (x.shape[0] + 4) // 4] + 1, 16, [4, 5, 99], []),
 }  # fmt: skip
 
@@ -116,25 +122,119 @@ def test_a_range_that_a_trace_narrows_is_told():
         convert(OfOne(lambda x: x * 2 if x.shape[0] // 8 == 2 else x), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC},))
 
 
-@pytest.mark.parametrize("text", [
-    "__import__('os').abort()", "L['x'].size()[0] == 9**9**9", "L['x'].size()[0] == " + "9" * 5000, "(" * 5000, "-" * 5000 + "L['x'].size()[0] == 1",
-    "L['x'].size()[9] == 1", "L['y'].size()[0] == 1", "L['x'].size(0)[0] == 1", "L['x'].size()[0].real == 3", "(lambda: 1)() == L['x'].size()[0]", "",
-    "L['x'].size()[0] // 4 != 16", "16 != 1 + L['x'].size()[0] // 4", "L['x'].size()[0] // 8 >= 2",
-    "L['x'].size()[0] % 0 == L['x'].size()[0] // 0 - " + "9" * 400, "math.trunc(*L['x'].size()[0]) == 3", "\0",
-])
-def test_the_text_of_a_condition_is_read_and_never_run(text):
+def read(*texts, **ranges):
+    """What conditions limit of the sizes N and M of x, which are symbols with these ranges."""
     from accrt._torch_sizes import _narrowed
 
-    symbol = type("Symbol", (), {"is_Symbol": True, "__str__": lambda self: "s0"})()
-    symbol.free_symbols = {symbol}
-    size = type("Size", (), {"node": type("Node", (), {"expr": symbol})})()
-    limits, refused = _narrowed([text], {"x": [size]}, {"s0": (2, 100)})
-    assert not limits and not refused or "% 0" in text
+    sizes = []
+    for name in ranges:
+        symbol = type("Symbol", (), {"is_Symbol": True, "__str__": lambda self, name=name: name})()
+        symbol.free_symbols = {symbol}
+        sizes.append(type("Size", (), {"node": type("Node", (), {"expr": symbol})})())
+    return _narrowed([text.replace("N", "L['x'].size()[0]").replace("M", "L['x'].size()[1]") for text in texts], {"x": sizes}, ranges)
+
+
+@pytest.mark.parametrize("text", [
+    "__import__('os').abort()", "N == " + "9" * 5000, "(" * 5000, "-" * 5000 + "N == 1", "L['x'].size()[9] == 1", "L['y'].size()[0] == 1",
+    "L['x'].size(0)[0] == 1", "", "N // 4 != 16", "16 != 1 + N // 4", "N >= 2", "1 < N", "N != 16", "N // 2 != 1", "\0",
+])
+def test_the_text_of_a_condition_is_read_and_never_run(text):
+    assert read(text, s0=(2, 100)) == ({}, [])
+
+
+@pytest.mark.parametrize("text", [
+    "N == 9**9**9", "N.real == 3", "(lambda: 1)() == N", "N % 0 == N // 0 - " + "9" * 400, "math.trunc(*N) == 3", "N ** 9 == 4", "2 ** N == 4", "min(N) == 4",
+    "min(N, key=4) == 4", "pow(N, 2) == 4", "N" + " + 0" * 400 + " == 4", "abs(" * 120 + "N" + ")" * 120 + " == 4",
+    "N == 4" + " or N == 4" * 1000, "N % 4 != 1", "N % 4 != 0", "3 != N % 4", "N % 64 != 1", "2 * (N % 4) + 1 != 3", "-(N % 4) != -1",
+])
+def test_a_condition_of_sizes_that_is_no_limit_is_refused(text):
+    limits, refused = read(text, s0=(2, 100))
+    assert not limits and [name for name, _ in refused] == ["x"] and len(refused[0][1]) <= 200
+
+
+def test_the_conditions_of_a_program_have_a_limit_together():
+    limits, refused = read(*(f"N + {i} != 0" + " + 0" * 60 for i in range(600)), "N < 50", s0=(2, 100))
+    assert not limits and refused[-1] == ("x", "x.shape[0] < 50")
+
+
+@pytest.mark.parametrize("text", ["N // 4 != 16", "(-4 + N) // 4 != 16", "N" + " + 0" * 9000 + " == 4", "L['y'].size()[0] == 1"])
+def test_a_condition_that_is_not_checked_is_told(text):
+    with pytest.warns(UserWarning, match="torch's export holds only where .*: this is not checked"):
+        read(text, s0=(2, 100))
+
+
+M = 1 << 20
+
+
+@pytest.mark.parametrize("text, most, limit", [
+    ("N <= 200000", M, (1, 200000, 1)), ("N >= 100000", M, (100000, M, 1)), ("N // 100000 == 3", M, None), ("N % 40000 == 0", M, (40000, 1040000, 40000)),
+    ("N % 100000 == 0", M, None), ("N % 4 == 0", M, (4, M, 4)), ("N == 16", M, (16, 16, 1)), ("N >= 1000000", M, (1000000, M, 1)),
+    ("N % 12 == 0 and N < 300000", M, (12, 299988, 12)), ("N <= 12", (1 << 63) - 1, (1, 12, 1)), ("N >= 12", (1 << 63) - 1, (12, (1 << 63) - 1, 1)),
+    ("N <= 12", 100, (1, 12, 1)), ("N % 2 == 0 and N <= 12", 100, (2, 12, 2)), ("2 <= N // 1 <= 12", 100, (2, 12, 1)), ("N // 8 >= 2", 100, (16, 100, 1)),
+    ("1 < N // 8", 100, (16, 100, 1)), ("2 <= N // 8", 100, (16, 100, 1)),
+])
+def test_limits_of_a_symbol(text, most, limit):
+    limits, refused = read(text, s0=(2, most))
+    assert limits == ({"s0": limit} if limit else {}) and bool(refused) == (limit is None)
+
+
+@pytest.mark.parametrize("texts, limits", [
+    (["N * M >= 2"], {}), (["(N // 16) * (M // 16) > 1"], {"a": (32, 512, 1)}), (["2 * (N // 2) == N", "N * M == 2 * M * (N // 2)"], {"a": (16, 512, 2)}),
+    (["N < M"], None), (["(N * M) % 4 != 1"], None), (["(N // 4) % (N * M) != 0"], {}), (["N != M", "N // 4 != M"], {}),
+])
+def test_conditions_of_two_sizes(texts, limits):
+    got, refused = read(*texts, a=(16, 512), b=(16, 512))
+    assert got == (limits or {}) and bool(refused) == (limits is None)
+
+
+@pytest.mark.parametrize("text", ["N <= " + " <= ".join(["N"] * 200), " and ".join(["N < 50"] * 200), " + ".join(["(1 + N)"] * 60) + " < 50"])
+def test_reading_a_condition_takes_little_memory(text):
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        read(text, s0=(2, 65536))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_max_above_maximum_is_cut():
+    module = convert(OfOne(lambda x: x * 2 if x.shape[0] <= 500 else x), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC(max=1000)},), maximum=100)
+    assert [(s.minimum, s.maximum, s.divisor) for s in module.symbols.values()] == [(1, 100, 1)]
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.ConvTranspose2d(4, 4, 2, 2)
+
+    def forward(self, x):
+        wide = self.down(x).relu()
+        return torch.cat([wide, self.up(torch.nn.functional.max_pool2d(wide, 2))], 1)
+
+
+#: By name: a model, its example, the dimensions that vary, and the limits that those get.
+ORDINARY = {
+    "u-net": (Blocks, (2, 3, 32, 48), (0, 2, 3), [(1, 1), (2, 2), (2, 2)]),
+    "transformer": (lambda: torch.nn.TransformerEncoderLayer(32, 4, batch_first=True).eval(), (2, 7, 32), (0, 1), [(1, 1), (1, 1)]),
+    "pixels": (lambda: torch.nn.Sequential(torch.nn.PixelUnshuffle(2), torch.nn.Conv2d(4, 8, 3, 2, 1)), (2, 1, 32, 32), (0, 2, 3), [(1, 1), (4, 2), (4, 2)]),
+    "convolutions": (lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, 2, 1), torch.nn.MaxPool2d(3, 2, 1), torch.nn.AdaptiveAvgPool2d(1)), (2, 3, 32, 32),
+                     (0, 2, 3), [(1, 1), (1, 1), (1, 1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_models_under_auto(name):
+    make, shape, dims, limits = ORDINARY[name]
+    module = convert(make(), (torch.randn(shape),), dynamic_shapes=({dim: Dim.AUTO for dim in dims},))
+    assert [(s.minimum, s.divisor) for s in module.symbols.values()] == limits
 
 
 @pytest.mark.parametrize("name, function, sizes, said", [
     ("padded", lambda x: torch.nn.functional.pad(x, (0, 4 - x.shape[0] % 4)) if x.shape[0] % 4 != 0 else x, (15,),
      r"input 'x'.*holds only where x\.shape\[0\] % 4 != 0"),
+    ("another remainder", lambda x: x * 2 if x.shape[0] % 4 == 1 else x, (16,), r"input 'x'.*holds only where x\.shape\[0\] % 4 != 1"),
     ("of two", lambda x, y: torch.cat([x, y]) if x.shape[0] < y.shape[0] else torch.cat([y, x]), (5, 9), r"holds only where x\.shape\[0\] < y\.shape\[0\]"),
     ("of both", lambda x, y: (x[:, None] * y).reshape(-1, 4), (6, 10), r"x\.shape\[0\].*% 4 == 0: give these dimensions as torch\.export\.Dim"),
 ])
@@ -167,6 +267,11 @@ def test_sizes_that_are_rounded(name, instance):
 def test_a_size_of_a_fraction_that_is_not_exact_is_named():
     with pytest.raises(UnsupportedOperations, match=r"trunc x1: a size times 0\.3 is not exact: write it with whole numbers, as in n \* 3 // 10 \("):
         convert(OfOne(lambda x: torch.arange(math.trunc(x.shape[0] * 0.3)) * x.sum()), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC(min=8)},))
+
+
+def test_a_factor_near_0_has_no_example():
+    with pytest.raises(UnsupportedOperations, match=r"a size times 0\.0001 is not exact: write it with whole numbers \("):
+        convert(OfOne(lambda x: torch.arange(math.trunc(x.shape[0] * 0.0001)) * x.sum()), tensors((16,)), dynamic_shapes=({0: Dim.DYNAMIC(min=8)},))
 
 
 def test_a_size_that_does_not_follow_is_named():

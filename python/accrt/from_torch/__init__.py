@@ -48,9 +48,9 @@ def from_torch(
         path: where the bundle is written; None: the bundle is opened and returned.
         kwargs: example inputs by name.
         dynamic_shapes: which dimensions vary, as torch.export takes it. Their sizes go from 1 to
-            the Dim's max.
+            the Dim's max, or to maximum if that is less.
         name: of the bundle; default: the model's class.
-        maximum: of a dimension that varies and has no max.
+        maximum: of each dimension that varies.
         options: of accrt.compiler.compile: targets, quantize, external, assets, signer,
             target_caps.
     Returns:
