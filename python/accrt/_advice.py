@@ -63,17 +63,23 @@ def file_advice(path: Any) -> str:
 def _converted(own: str, value: Any) -> str:
     """How a value becomes one of this type, which numpy has."""
     if _is_torch(value):
-        return f"; tensor.to(torch.{_NUMPY_NAMES[own]}) converts it"
+        return f"tensor.to(torch.{_NUMPY_NAMES[own]}) converts it"
     if isinstance(value, (bytes, bytearray)):
-        return f"; numpy.frombuffer(data, {_NUMPY_NAMES[own]!r}) takes bytes as such numbers"
-    return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it"
+        return f"numpy.frombuffer(data, {_NUMPY_NAMES[own]!r}) takes bytes as such numbers"
+    return f"array.astype({_NUMPY_NAMES[own]!r}) converts it"
 
 
 def weight_advice(own: str, value: Any = None) -> str:
     """For arrays of another type than the weight's."""
     if own in BIT_TYPES:
         return f"; pass an accrt.Tensor or accrt.Weight of {own}, a torch tensor, or an array of ml_dtypes.{ML_DTYPES[own]}"
-    return _converted(own, value) if own in _NUMPY_NAMES else ""
+    return f"; {_converted(own, value)}" if own in _NUMPY_NAMES else ""
+
+
+def unless_written(kind: str, way: str, wanted: str) -> str:
+    """The way to convert an argument, or what to pass in its place: of an argument that is written
+    or taken, a copy would get the results, and the caller would not see them."""
+    return way if kind == "read" else f"pass {wanted}"
 
 
 def _type_advice(own: str, got: str, argument, value: Any) -> str:
@@ -85,7 +91,7 @@ def _type_advice(own: str, got: str, argument, value: Any) -> str:
     if own in _TYPESTR and isinstance(value, Tensor) and argument.kind == "read":
         return f"; numpy.asarray(tensor, {_NUMPY_NAMES[own]!r}) converts it"
     if own in _TYPESTR and (typestr or _is_torch(value)) and not isinstance(value, Tensor):
-        return _converted(own, value) if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
+        return f"; {unless_written(argument.kind, _converted(own, value), f'an array of {_NUMPY_NAMES[own]}')}"
     if own in BIT_TYPES:
         return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"
     return ""

@@ -7,6 +7,8 @@ import ast
 import operator
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
+from ._advice import unless_written
+
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
 _COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
 
@@ -23,11 +25,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 class Type(NamedTuple):
     """An argument's type. dtype: as the other library has it. dims: an int, or the tree of an
-    expression."""
+    expression. kind: of the argument, as Bundle.signature gives it."""
 
     dtype: Any
     dims: tuple[Any, ...]
     text: str
+    kind: str = "read"
 
 
 def read(where: str, text: str) -> tuple[str, tuple[Any, ...]]:
@@ -100,8 +103,9 @@ def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], 
     given = [(name, wanted, tensor) for (name, wanted), tensor in zip(types, tensors) if tensor is not None]
     for name, wanted, tensor in given:
         if tensor.dtype != wanted.dtype:
-            way = f": {name}.to({wanted.dtype}) converts it" if str(wanted.dtype).startswith("torch.") else ""
-            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed{way}")
+            way = unless_written(wanted.kind, f"{name if name.isidentifier() else 'tensor'}.to({wanted.dtype}) converts it", f"a tensor of {wanted.dtype}")
+            advice = f": {way}" if str(wanted.dtype).startswith("torch.") else ""
+            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed{advice}")
         if tensor.ndim != len(wanted.dims):
             raise ValueError(f"{where}: {name} has {tensor.ndim} dimensions, and {wanted.text} is needed")
         for node, size in zip(wanted.dims, tensor.shape):

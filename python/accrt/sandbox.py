@@ -23,6 +23,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TYPE_CHECKING, Tuple, Union
 
 from . import _ffi, errors
+from ._advice import unless_written
 from ._bits import BIT_TYPES, ML_DTYPES, refuse_masked
 from ._library import check, describe, filled, int64, lib, never_raises
 from ._size_text import dimension
@@ -659,13 +660,17 @@ def _as_array(signature: Signature, argument, value) -> "np.ndarray":
     wanted = np.dtype(_numpy_of(argument))
     try:
         array = np.asarray(value)
+    except errors.Error:
+        raise
     except (RuntimeError, TypeError, ValueError) as error:  # as of uneven lists
-        raise type(error)(f"{signature.name}: {argument.name}: {error}") from None
+        kind = next(kind for kind in (TypeError, ValueError, RuntimeError) if isinstance(error, kind))
+        raise kind(f"{signature.name}: {argument.name}: {error}") from error
     if array.dtype != wanted:
         own, named = _dtype_of(argument), hasattr(value, "dtype")
         way = f"array.astype({wanted.name!r}) converts it" if named else f"numpy.asarray({argument.name}, {wanted.name!r}) makes one of it"
         if own in BIT_TYPES:
             way = f"a sandbox takes its bits: array.astype(ml_dtypes.{ML_DTYPES[own]}).view({wanted.name!r})"
+        way = unless_written(argument.kind, way, f"an array of {wanted.name}{', which are its bits' if own in BIT_TYPES else ''}")
         got = next((name for name, kind in _NUMPY.items() if np.dtype(kind) == array.dtype), array.dtype)
         raise errors.TypeMismatchError(f"function {signature.name!r}, input {argument.name!r} ({argument.type}): got {got}; {way}")
     if array.ndim > _RANK:

@@ -748,10 +748,29 @@ def test_memory_that_is_written_is_the_callers_and_may_be(tmp_path):
     bundle.write(tmp_path / "rw.accx")
     fixed = np.zeros(4, np.uint8)
     fixed.flags.writeable = False
+
+    class Odd:
+        def __init__(self, error):
+            self.error = error
+
+        def __array__(self, *_given, **_named):
+            raise self.error
+
+    lost = accrt.NotFoundError("it is lost", name="x")
+    undecodable = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "odd")
     with accrt.load(tmp_path / "rw.accx", sandbox=True) as confined:
         for value, kind in ((fixed, ValueError), (b"abcd", ValueError), ([0, 0, 0, 0], TypeError), (memoryview(b"abcd"), ValueError)):
             with pytest.raises(kind):
                 confined.f(value)
+        with pytest.raises(accrt.TypeMismatchError, match=r"got f32; pass an array of uint8$"):
+            confined.f(np.zeros(4, np.float32))
+        for error in (undecodable, TypeError("odd"), RuntimeError("odd")):
+            with pytest.raises((TypeError, ValueError, RuntimeError), match="^f: a: .*odd") as raised:
+                confined.f(Odd(error))
+            assert isinstance(error, type(raised.value)) and raised.value.__cause__ is error
+        with pytest.raises(accrt.NotFoundError) as raised:
+            confined.f(Odd(lost))
+        assert raised.value is lost
         mine, every_other = bytearray(4), np.zeros(8, np.uint8)
         confined.f(mine)
         confined.f(every_other[::2])

@@ -329,6 +329,14 @@ def test_exported_with_dynamic_rows(operators):
     assert z.shape == (9, 8) and twice.shape == (18, 8)
 
 
+def test_the_cast_of_a_weight_is_python():
+    from accrt import _dimensions
+
+    wanted = _dimensions.Type(torch.float32, (2,), "f32[2]")
+    with pytest.raises(TypeError, match=r"^f: 0\.bias is of torch\.float64, and f32\[2\] is needed: tensor\.to\(torch\.float32\) converts it$"):
+        _dimensions.bind("f", [("0.bias", wanted)], [torch.ones(2).double()], {}, [True])
+
+
 def test_wrong_tensors_are_one_clear_line(operators):
     x, w, b = arguments()
     op = operators["rms_f32"]
@@ -346,6 +354,9 @@ def test_wrong_tensors_are_one_clear_line(operators):
         with pytest.raises(error, match=text) as told:
             op(*wrong)
         assert "\n" not in str(told.value)
+    for name in ("add_one", "given"):  # of a copy, the caller would not see the result
+        with pytest.raises(TypeError, match=r"x is of torch\.float64, and f32\[n, 8\] is needed: pass a tensor of torch\.float32$"):
+            operators[name](torch.ones(2, 8).double(), *[torch.ones(8)] * (name == "add_one"))
     with pytest.raises(accrt.OutOfRangeError, match="9 elements from 0 on do not fit in 3"):
         operators["take"](torch.ones(3, 8), 9)
     # the next call is fine

@@ -150,7 +150,8 @@ class Operator:
     def _input(self, argument: Any) -> tuple[str, str, Any, bool]:
         if argument.kind == "scalar":
             return argument.name, "scalar", None, argument.optional
-        return argument.name, argument.kind, _shapes.parsed(f"{self.where}: {argument.name}", argument.type), argument.optional
+        type_ = _shapes.parsed(f"{self.where}: {argument.name}", argument.type)
+        return argument.name, argument.kind, type_._replace(kind=argument.kind), argument.optional
 
     def _schema(self) -> str:
         parts, marks = [], iter("abcdefghijklmnopqrstuvwxyz" * 4)
