@@ -526,10 +526,11 @@ ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t*
  * @param tensor_size_bytes sizeof(accrt_serve_adapter_tensor_t).
  * @return ACCRT_OK; ACCRT_ERROR_ALREADY_EXISTS (one of that name is loaded, or is being loaded);
  *   ACCRT_ERROR_NOT_READY (all places are taken); ACCRT_ERROR_UNSUPPORTED (the model has no
- *   places); ACCRT_ERROR_INVALID_ARGUMENT (an empty name); ACCRT_ERROR_INVALID_STATE
- *   (called by the model in a step); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY; what the model's `set_adapter` returns: of a step program
- *   ACCRT_ERROR_NOT_FOUND (a tensor that it has no place for) and ACCRT_ERROR_SHAPE_MISMATCH (one
- *   of another size). Blocks on a step that is under way. Since: 0.4 */
+ *   places); ACCRT_ERROR_INVALID_ARGUMENT (an empty name); ACCRT_ERROR_INVALID_STATE (called by
+ *   the model in a step); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY; what the model's
+ *   `set_adapter` returns: of a step program ACCRT_ERROR_NOT_FOUND (a tensor that it has no place
+ *   for) and ACCRT_ERROR_SHAPE_MISMATCH (one of another size). Blocks on a step that is under way.
+ *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
     accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors,
     uint32_t tensor_count, uint32_t tensor_size_bytes);
