@@ -50,7 +50,7 @@ def test_a_file_of_f16(tmp_path, name):
 def test_a_file_of_k_quants(tmp_path, name):
     """It computes what the numbers do that it stands for, at sizes that K quants cut."""
     config = family.enlarged(hybrid.config_of(name), 16)
-    weights, results = hybrid.weights_of(tmp_path / "shapes", name, config), []
+    weights, results = hybrid.weights_of(tmp_path / "shapes", name, config, hybrid.gain_of_k_quants(name)), []
     hybrid.write_gguf(tmp_path / "packed.gguf", name, weights, hybrid.k_quant, by=16)
     hybrid.write_gguf(tmp_path / "plain.gguf", name, weights, changed=hybrid.of_k_quant, by=16)
     packed = {tensor.layout for tensor in models.read(tmp_path / "packed.gguf").tensors.values()}
