@@ -38,8 +38,8 @@ PATIENCE_SECONDS = 3.0
 
 
 class Turns:
-    """So many of a server's workers may compile grammars at a time. Of the others, one that has a new
-    grammar waits for PATIENCE_SECONDS at most: behind those that take longer it is refused."""
+    """So many of a server's workers may compile grammars at a time. Another one, with a new
+    grammar, waits for PATIENCE_SECONDS at most, and refuses the request then."""
 
     def __init__(self, most: int) -> None:
         self._free = threading.Semaphore(most)

@@ -37,7 +37,7 @@ def one_line(said: str) -> str:
 #: Bytes that a tokenizer may make of a text before it makes tokens. Honest ones make at most some
 #: bytes of a character, and the package aborts the process where memory ends.
 MOST_NORMALIZED = 64 << 20
-#: More is not told apart: the product of many would be a number of many digits.
+#: Larger factors become this one: the product of many would be a number of many digits.
 _MOST_GROWTH = 10**12
 
 
