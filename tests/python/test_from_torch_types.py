@@ -107,3 +107,16 @@ def test_types_of_onnx_are_refused_by_name(role, name):
     said = str(caught.value).lower()
     assert f"tensors of {name.lower()}, which bundles do not have" in said, said
     assert (f": cast them to {CASTS.get(name.lower())}" in said) == (name.lower() in CASTS), said
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_where_of_a_scalar_and_a_tensor_without_dimensions_has_the_tensors_type(kind):
+    """Its mask is of 16 bits, as in MPNet: the product behind it was of two types, and refused."""
+    class Masked(torch.nn.Module):
+        def forward(self, x, keep):
+            low = torch.where(keep, torch.zeros((), dtype=x.dtype), -1.0)
+            return torch.matmul(x + low, x), torch.where(keep, 2.0, torch.zeros((), dtype=x.dtype))
+
+    x, keep = torch.ones(3, 3, dtype=kind), torch.tensor([True, False, True])
+    made = convert(Masked(), (x, keep)).functions["forward"]
+    assert {result.value.dtype for result in made.results} == {DTYPES[str(kind).rpartition(".")[2]]}

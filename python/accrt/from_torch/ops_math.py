@@ -235,10 +235,10 @@ def not_(lo: Any, x: Any) -> Any:
 
 @lowers("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
 def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
-    a, b = lo.operand(a), lo.operand(b)
-    if not isinstance(a, Value) and not isinstance(b, Value):
-        a = lo.value(a)
-    return lo.value(condition).where(a, b)
+    first, second = lo.operand(a), lo.operand(b)
+    if not isinstance(first, Value) and not isinstance(second, Value):  # a tensor has its type
+        first, second = (first, lo.value(b)) if isinstance(a, (int, float)) else (lo.value(a), second)
+    return lo.value(condition).where(first, second)
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
