@@ -101,6 +101,21 @@ static accrt_status_t wrong_reset(void* self) {
   return ACCRT_OK;
 }
 
+/* An engine over a model whose results are wrong. It keeps the model. */
+static accrt_serve_engine_t* make_wrong_engine(void) {
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.info = dead_info;
+  functions.submit = wrong_submit;
+  functions.wait = wrong_wait;
+  functions.reset = wrong_reset;
+  accrt_serve_model_t* model;
+  accrt_serve_engine_t* engine;
+  assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+  accrt_serve_model_release(model);
+  return engine;
+}
+
 /* Such a request fails with a status that does not blame the library, and the engine goes on. */
 static void test_results_that_are_none(void** state) {
   (void)state;
@@ -108,15 +123,7 @@ static void test_results_that_are_none(void** state) {
   inner_model = make_model(NULL);
   for (wrong = 0; wrong < WRONG_COUNT; ++wrong) {
     memset(outputs, 0, sizeof outputs);
-    accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
-    functions.info = dead_info;
-    functions.submit = wrong_submit;
-    functions.wait = wrong_wait;
-    functions.reset = wrong_reset;
-    accrt_serve_model_t* model;
-    assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
-    accrt_serve_engine_t* engine;
-    assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+    accrt_serve_engine_t* engine = make_wrong_engine();
     for (uint32_t i = 0; i < 2; ++i) {
       accrt_serve_request_t request = hello_request(5, &outputs[i]);
       request.flags |= ACCRT_SERVE_LOGPROBS;
@@ -132,7 +139,6 @@ static void test_results_that_are_none(void** state) {
     }
     assert_int_equal(stats_of(engine).healthy, 1);
     accrt_serve_engine_release(engine);
-    accrt_serve_model_release(model);
   }
   accrt_serve_model_release(inner_model);
 }
@@ -145,15 +151,7 @@ static void test_logprobs_that_others_want(void** state) {
   inner_model = make_model(NULL);
   for (wrong = WRONG_NO_TOP_TOKENS; wrong < WRONG_COUNT; ++wrong) {
     memset(outputs, 0, sizeof outputs);
-    accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
-    functions.info = dead_info;
-    functions.submit = wrong_submit;
-    functions.wait = wrong_wait;
-    functions.reset = wrong_reset;
-    accrt_serve_model_t* model;
-    assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
-    accrt_serve_engine_t* engine;
-    assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+    accrt_serve_engine_t* engine = make_wrong_engine();
     for (uint32_t i = 0; i < 4; ++i) {
       accrt_serve_request_t request = hello_request(5, &outputs[i]);
       request.flags |= flags[i];
@@ -171,7 +169,6 @@ static void test_logprobs_that_others_want(void** state) {
     }
     assert_int_equal(stats_of(engine).step_failures, 0);
     accrt_serve_engine_release(engine);
-    accrt_serve_model_release(model);
   }
   accrt_serve_model_release(inner_model);
 }

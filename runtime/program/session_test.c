@@ -747,20 +747,26 @@ static void note_event(void* self, const accrt_trace_event_t* event) {
                                        event->end_ns >= event->begin_ns && event->begin_ns > 0);
 }
 
-static void traces_calls(void** state) {
-  if (!have_bundles())
-    skip();
-  (void)state;
-  traced_t traced = {0};
-  const accrt_trace_sink_t sink = {&traced, note_event};
+/* A program of an instance that traces; without a session. */
+static fixture_t open_traced(const accrt_trace_sink_t* sink) {
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
-  options.trace_sink = &sink;
+  options.trace_sink = sink;
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
   fixture_t f = {0};
   OK(accrt_instance_create(&options, &f.instance));
   OK(accrt_instance_device_by_name(f.instance, "host", &f.device));
   f.bundle = open_bundle(f.instance, "program");
   OK(accrt_program_create(f.device, f.bundle, NULL, &f.program));
+  return f;
+}
+
+static void traces_calls(void** state) {
+  if (!have_bundles())
+    skip();
+  (void)state;
+  traced_t traced = {0};
+  const accrt_trace_sink_t sink = {&traced, note_event};
+  fixture_t f = open_traced(&sink);
   OK(accrt_session_create(f.program, NULL, &f.session));
   accrt_call_t* call = make_call(f.session, "fail");
   OK(set_number(call, "code", 0));
@@ -794,14 +800,7 @@ static void traces_divided_calls(void** state) {
   (void)state;
   _Atomic accrt_status_t seen = ACCRT_OK;
   const accrt_trace_sink_t sink = {&seen, note_status};
-  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
-  options.trace_sink = &sink;
-  options.host_code_policy = ACCRT_HOST_CODE_ALL;
-  fixture_t f = {0};
-  OK(accrt_instance_create(&options, &f.instance));
-  OK(accrt_instance_device_by_name(f.instance, "host", &f.device));
-  f.bundle = open_bundle(f.instance, "program");
-  OK(accrt_program_create(f.device, f.bundle, NULL, &f.program));
+  fixture_t f = open_traced(&sink);
   accrt_stream_options_t pieces = ACCRT_STREAM_OPTIONS_INIT;
   pieces.ahead = 1;
   pieces.commands_per_piece = 1;
