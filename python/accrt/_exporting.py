@@ -85,6 +85,10 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+    def missing(error: Exception, operation: str, why: str) -> UnsupportedOperations:
+        where, line = _place(error) or ("", "")
+        return UnsupportedOperations(type(model).__name__, [(operation, 1, where, f"{why}: {line}")])
+
     _fitting(model, args, kwargs)
     before = [(bits, bits.clone()) for bits in map(_bits, _others(model))]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
@@ -92,26 +96,18 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
         with torch.no_grad(), kept_packed(model), _without_checks():
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except GuardOnDataDependentSymNode as error:
-        where, line = _place(error) or ("", "")
-        why = f"a branch, a loop or a size depends on the content of a tensor: {line}"
-        raise UnsupportedOperations(type(model).__name__, [("aten.item.default", 1, where, why)]) from error
+        raise missing(error, "aten.item.default", "a branch, a loop or a size depends on the content of a tensor") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        where, line = _place(error) or ("", "")
         what = "value" if isinstance(error, DataDependentOutputException) else "size"
-        why = f"its {what} depends on the content of a tensor, which torch does not export: {line}"
-        raise UnsupportedOperations(type(model).__name__, [(str(error.func), 1, where, why)]) from error
+        raise missing(error, str(error.func), f"its {what} depends on the content of a tensor, which torch does not export") from error
     except UnsupportedOperatorException as error:
         if "nested" not in str(error.func):
             raise
-        where, line = _place(error) or ("", "")
-        why = f"bundles have no nested tensors: pad them to one length, and give a mask: {line}"
-        raise UnsupportedOperations(type(model).__name__, [(str(error.func), 1, where, why)]) from error
+        raise missing(error, str(error.func), "bundles have no nested tensors: pad them to one length, and give a mask") from error
     except RuntimeError as error:
         if ".numpy() is not supported" not in str(error):
             raise
-        where, line = _place(error) or ("", "")
-        why = f"a trace has no content: write torch's functions in the place of numpy's: {line}"
-        raise UnsupportedOperations(type(model).__name__, [("Tensor.numpy", 1, where, why)]) from error
+        raise missing(error, "Tensor.numpy", "a trace has no content: write torch's functions in the place of numpy's") from error
     finally:
         if hook is not None:
             hook.remove()
