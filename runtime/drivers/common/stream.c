@@ -142,7 +142,12 @@ accrt_status_t accrt_inner_stream_notify(accrt_stream_t* stream,
                                    .name = "accrt_stream_notify",
                                    .notify = notify,
                                    .notify_user = user};
-  return accrt_stream_enqueue(stream, &request, NULL);
+  /* Another thread may run the notification, and `notify` release the stream, before the enqueue
+   * returns. */
+  accrt_stream_ref(stream);
+  const accrt_status_t status = accrt_stream_enqueue(stream, &request, NULL);
+  accrt_stream_unref(stream);
+  return status;
 }
 
 accrt_status_t accrt_stream_notify(accrt_stream_t* stream,
