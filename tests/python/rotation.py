@@ -37,6 +37,12 @@ os.environ["ACCRT_TEST_PART"] = str(SEED)
 ALL = os.environ.get("ACCRT_TEST_ALL") == "1"
 
 
+def seed() -> int:
+    """The seed of this run, said: for a test that draws. ACCRT_TEST_SEED=N draws the same again."""
+    print(f"ACCRT_TEST_SEED={SEED}")
+    return SEED
+
+
 def part(cases: Sequence[_Case], count: int, what: str) -> List[_Case]:
     """So many of the cases, in their order, for a test of that name."""
     if ALL or count >= len(cases):

@@ -3,7 +3,6 @@ what it refuses."""
 from __future__ import annotations
 
 import pathlib
-import random
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import accrt
 import accrt.trust
 from accrt import bundle_reader
 from accrt import bundle_writer as bw
+import rotation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("0.[0-9]/*.accx"))
@@ -94,9 +94,7 @@ def test_the_two_readers_agree_on_mutated_files(tmp_path: pathlib.Path) -> None:
     asked."""
     import differential
 
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    assert differential.compare(4000, float("inf"), seed, tmp_path, quiet=True) == 0
+    assert differential.compare(4000, float("inf"), rotation.seed(), tmp_path, quiet=True) == 0
 
 
 # ---- Signatures ----

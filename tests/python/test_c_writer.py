@@ -22,6 +22,7 @@ import pytest
 import accrt
 import accx_tool
 import random_bundles
+import rotation
 import writer_replay
 from accrt import _ffi, bundle_reader
 from accrt import bundle_writer as bw
@@ -30,7 +31,7 @@ from accrt.bundle_writer.common import SECTIONS
 from accrt.bundle_writer.target import TargetCaps
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 ROUNDS = int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))
 BUILD = pathlib.Path(os.environ.get("ACCRT_TEST_BUILD", accx_tool.BUILD))
 MODELS = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", BUILD / "models"))
@@ -44,7 +45,7 @@ FILES = sorted((ROOT / "tests" / "golden").glob("0.*/*.accx")) + sorted(MODELS.g
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_bundles_are_made_again(path):
-    print("seed", SEED)
+    rotation.seed()
     data = path.read_bytes()
     assert writer_replay.rewritten(data, random.Random(SEED)) == data
 

@@ -2,17 +2,16 @@
 which runs what is not ordered in any order: capture_orders.py in processes of its own."""
 from __future__ import annotations
 
-import os
-import random
 import subprocess
 import sys
 
 import pytest
 
 import kernel_harness as kh
+import rotation
 from test_standin import environment, needs_stand_in, ROOT, STAND_IN
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
+SEED = rotation.SEED
 PTX = """
 .version 7.0
 .target sm_80
@@ -60,7 +59,7 @@ def test_random_graphs_keep_the_order_of_their_streams(tmp_path, settings):
     f.result("y", f.kernel(kernel, [f.input("x", "f32", [n])], [TensorType("f32", (n,))], n=n)[0])
     compile(m, tmp_path / "orders.accx", targets=["ptx"])
     seed = SEED + 1000 * len(settings)
-    print("seed", seed)
+    rotation.seed()
     env = dict(environment(seed=seed % 100000, **settings), FAKECUDA_KERNELS=f"{tmp_path / 'twins.so'}:{STAND_IN / 'twins.so'}",
                ORDER_BUNDLE=str(tmp_path / "orders.accx"))
     done = subprocess.run([sys.executable, kh.ROOT / "tests/python/capture_orders.py", tmp_path / "orders.ptx", str(seed), "30"], env=env, cwd=ROOT,

@@ -5,7 +5,6 @@ Each file is made from codes and scales as that project stores them, and the val
 project's formula over those in numpy."""
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 from typing import NamedTuple
@@ -16,6 +15,7 @@ import pytest
 import accrt
 from accrt import bundle_writer as bw
 from accrt import layouts
+import rotation
 from safetensors_file import safetensors_bytes
 
 N, K, G = 64, 256, 64
@@ -23,13 +23,11 @@ Encoding, Role = bw.Encoding, bw.Role
 ROLES = ("data", "scales", "zeros", "group_index", "global_scale")
 FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
-SEED = int.from_bytes(os.urandom(4), "little")
 
 
 @pytest.fixture
 def rng():
-    print(f"seed {SEED}")
-    return np.random.default_rng(SEED)
+    return np.random.default_rng(rotation.seed())
 
 
 # ---- Files ----

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import rotation
 from test_compiler_cuda import small_module
 from test_gpu_kernels import STUB
 
@@ -21,7 +22,6 @@ from accrt.compiler.kernels.image import ImageError
 from accrt.compiler.kernels.kerneldef import CudaSource
 from accrt.models import _prebuilt
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "1"))
 
 
 def forget():
@@ -176,8 +176,7 @@ def real(fresh, monkeypatch):
 def test_serving_kernels_by_nvrtc_match_their_records(real):
     """A part, from a seed: every unit must compile, and a cubin's parameters are those of its
     record (build_images compares them)."""
-    chance = random.Random(SEED)
-    print(f"seed {SEED}")
+    chance = random.Random(rotation.seed())
     layouts = [(layout, group, given) for layout in _prebuilt.LAYOUTS for group, given in list(_prebuilt._packed(layout))[:1]]
     asked = [_prebuilt._decoder("llama", _prebuilt._SIZES, "bf16"), _prebuilt._decoder("llama", _prebuilt._SIZES, "bf16", chance.choice(layouts))]
     found = {kernel.name: kernel for made in asked for kernel in driver.kernels_of(made.build(), "cuda") if kernel.producer is not None}

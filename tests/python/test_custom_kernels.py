@@ -16,6 +16,7 @@ import pytest
 import accrt
 from accrt.compiler import Interpreter, IRError, Module, TensorType, compile
 from accrt.compiler.kernels import image
+import rotation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/custom_kernel"
@@ -186,9 +187,7 @@ def wrong_functions(seed):
 
 
 def test_a_function_with_other_parameters_than_a_kernels_does_not_compile(instance):
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
-    for head, body in wrong_functions(seed):
+    for head, body in wrong_functions(rotation.seed()):
         with pytest.raises(image.ImageError) as caught:
             accrt.Kernel.from_c(f"/* cube(x) {{ */\n{head} {body}\n", "cube", PARAMETERS, blocks_of, instance=instance)
         first = str(caught.value).splitlines()[0]

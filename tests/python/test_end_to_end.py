@@ -16,7 +16,6 @@ import json
 import pathlib
 import shutil
 import sys
-import time
 from typing import Dict, Iterable, Tuple
 
 import numpy as np
@@ -162,9 +161,7 @@ def make_files(folder: pathlib.Path, fresh: bool = False) -> Dict[str, np.ndarra
         sys.path.insert(0, str(GOLDEN.parent))
         import make
 
-        seed = time.time_ns() % (1 << 32)
-        print("seed", seed)
-        make.write_matrices(folder / "model.gguf", np.random.default_rng(seed))
+        make.write_matrices(folder / "model.gguf", np.random.default_rng(rotation.seed()))
     else:
         shutil.copy(GOLDEN / "matrices.gguf", folder / "model.gguf")
     read, tensors = gguf_values(folder / "model.gguf"), {}

@@ -22,9 +22,10 @@ for _name in ("transformers", "onnx", "onnxscript"):
     pytest.importorskip(_name, reason=f"{_name} is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
+import rotation  # noqa: E402
 import torch_models as models  # noqa: E402
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 
 
 def chosen():
@@ -37,7 +38,7 @@ def chosen():
 @pytest.mark.parametrize("sizes", ["fixed", "vary"])
 @pytest.mark.parametrize("name", chosen())
 def test_model(name, sizes, instance):
-    print("seed", SEED)
+    rotation.seed()
     model, inputs = models.MODELS[name]()
     models.for_onnx(name, model)
     logging.disable(logging.WARNING)  # what the exporter says of itself

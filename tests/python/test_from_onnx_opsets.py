@@ -3,8 +3,6 @@ newest ones, and older operations that mean the same."""
 
 from __future__ import annotations
 
-import os
-import random
 import warnings
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 
 import accrt
 import kernel_harness as kh
+import rotation
 from accrt.compiler import compile
 from accrt.from_onnx import convert, UnsupportedOperations
 
@@ -20,7 +19,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 pytestmark = pytest.mark.torch
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 TARGETS = [kh.host_targets()[-1]]
 
 

@@ -8,7 +8,6 @@ import collections
 import math
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import warnings
@@ -18,13 +17,14 @@ import pytest
 
 import accrt
 import kernel_harness as kh
+import rotation
 from accrt.from_torch import convert, Method, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 F = torch.nn.functional
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 TARGETS = [kh.host_targets()[-1]]  # one is enough
 
 
@@ -193,7 +193,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(name, instance):
-    print("seed", SEED)
+    rotation.seed()
     function, *shapes = OPERATIONS[name]
     check(Of(function), tuple(whole(*IDS) if s == "i" else some(*s) for s in shapes), instance)
 

@@ -21,9 +21,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
+import rotation  # noqa: E402
 import torch_models as models  # noqa: E402
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 
 
 def chosen(names=tuple(models.MODELS), count=6):
@@ -35,7 +36,7 @@ def chosen(names=tuple(models.MODELS), count=6):
 @pytest.mark.parametrize("sizes", ["fixed", "vary"])
 @pytest.mark.parametrize("name", chosen((*models.MODELS, *models.OTHERS)))
 def test_model(name, sizes, instance):
-    print("seed", SEED)
+    rotation.seed()
     model, inputs = {**models.MODELS, **models.OTHERS}[name]()
     shapes = models.dynamic_shapes(inputs, name) if sizes == "vary" else None
     module = convert(model, inputs, dynamic_shapes=shapes)
@@ -54,7 +55,7 @@ def test_model(name, sizes, instance):
 def test_model_of_16_bits(name, kind, instance):
     """Weights, inputs and results of 16 bits, beside the same weights in float64: the bound is so
     many roundings of the type."""
-    print("seed", SEED)
+    rotation.seed()
     model, inputs = models.in_type(*models.MODELS[name](), kind)
     shapes = models.dynamic_shapes(inputs, name)
     session = accrt.Program(accrt.Bundle(compile(convert(model, inputs, dynamic_shapes=shapes), targets=[kh.host_targets()[-1]]), instance)).session()
@@ -118,7 +119,7 @@ def test_a_window_with_padding(padded, instance):
 def test_greedy_tokens(name, instance):
     """32 tokens, each from all before it, are those of torch in float64. Weights and prompts are
     such that at least 8 different tokens come, and that torch's best two are never within 1e-3."""
-    print("seed", SEED)
+    rotation.seed()
     model, inputs = models.MODELS[name]()
     grows = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
     rng = torch.Generator().manual_seed(SEED & 0x7FFFFFFF)

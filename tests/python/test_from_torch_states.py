@@ -4,7 +4,6 @@ begins with the value that it has before the export, and the export leaves the m
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections import deque
 
@@ -13,13 +12,14 @@ import pytest
 
 import accrt
 import kernel_harness as kh
+import rotation
 from accrt import _exporting
 from accrt.from_torch import convert, Method
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 TARGETS = [kh.host_targets()[-1]]
 START = random.Random(SEED).randint(1, 1000) / 8.0
 OUTSIDE = torch.full((2,), START)

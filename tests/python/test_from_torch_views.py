@@ -5,7 +5,6 @@ was saved and loaded, and by name what cannot be written."""
 from __future__ import annotations
 
 import io
-import os
 import random
 
 import numpy as np
@@ -13,12 +12,13 @@ import pytest
 
 import accrt
 import kernel_harness as kh
+import rotation
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 
 
 def axis(r, x):

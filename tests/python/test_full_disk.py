@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import kernel_harness as kh
+import rotation
 import tiny_models as tiny
 from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
 
@@ -39,9 +40,7 @@ def shim(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def seed():
-    number = int(os.environ.get("ACCRT_TEST_SEED") or time.time())
-    print(f"seed {number} (ACCRT_TEST_SEED)")
-    return number
+    return rotation.seed()
 
 
 @pytest.fixture

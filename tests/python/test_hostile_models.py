@@ -16,6 +16,7 @@ import tracemalloc
 import pytest
 
 import family_models as family
+import rotation
 import tiny_models as tiny
 from accrt import models, serve
 from accrt.errors import InvalidFormatError
@@ -218,9 +219,7 @@ def refused_or_read(folder):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_keys_with_odd_values_are_refused_or_read(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    rng = random.Random(seed)
+    rng = random.Random(f"{rotation.seed()} {name}")
     folder = family.write(tmp_path / "model", name)[0]
     config = (folder / "config.json").read_text()
     part = "text_config" if "text_config" in family.CONFIGS[name] else None

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.torch
 
 from accrt.compiler import IRError  # noqa: E402
 from accrt.from_torch import convert  # noqa: E402
+import rotation  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SEED = int(os.environ.get("ACCRT_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+SEED = rotation.SEED
 WEIGHTS, CONSTANTS, MODEL = "data/weights/model_weights_config.json", "data/constants/model_constants_config.json", "models/model.json"
 mark: pathlib.Path  # a file that only code of an attacker makes
 
@@ -351,7 +352,7 @@ ODD = (None, -1, 0, 1, 1 << 62, 1 << 80, 1.5, float("nan"), "", "x", "s77", "tor
 def test_changed_graphs_are_refused_or_converted():
     """A hundred files with one or two values of their graph or lists changed."""
     chance = random.Random(SEED)
-    print(f"ACCRT_TEST_SEED={SEED}")
+    rotation.seed()
     outcomes = {"taken": 0, "refused": 0}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "model.pt2")

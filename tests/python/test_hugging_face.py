@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import family_models as families
+import rotation
 import tiny_models as tiny
 from accrt.models import _registry, _rope
 from accrt.models._checkpoint import Checkpoint
@@ -24,7 +25,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 ALL = os.environ.get("ACCRT_TEST_ALL") == "1"
 
 
@@ -63,7 +64,7 @@ def chosen():
 
 @pytest.mark.parametrize("name", chosen())
 def test_logits(tmp_path, name):
-    print("seed", SEED)
+    rotation.seed()
     rng = random.Random(f"{SEED} {name}")
     config = sized(tiny.CONFIGS[name], rng)
     print(config)
@@ -118,7 +119,7 @@ def drawn(folder, name):
 def test_logits_of_families(tmp_path, name):
     """Of other weights and ids than those whose logits were recorded. Where rounding is made much
     of, theirs are of float64 (GAINS, EXACT)."""
-    print("seed", SEED)
+    rotation.seed()
     seed, folder, ids, expected = drawn(tmp_path, name)
     program, page_size = opened(folder, OPTIONS)
     numbers = np.random.default_rng(seed)

@@ -11,7 +11,8 @@ import pytest
 import accrt
 from accrt import layouts
 from accx_tool import ACCX, accx_output as accx, needs_tool
-from test_checkpoints import AWQ_ORDER, FP4, LAYER, SEED, As, G, K, N, bf16, f8_codes, f8_values, gptq, packed_fp4, save, words
+import rotation
+from test_checkpoints import AWQ_ORDER, FP4, LAYER, As, G, K, N, bf16, f8_codes, f8_values, gptq, packed_fp4, save, words
 
 pytestmark = needs_tool
 W = f"{LAYER}.weight"
@@ -19,8 +20,7 @@ W = f"{LAYER}.weight"
 
 @pytest.fixture
 def rng():
-    print(f"seed {SEED}")
-    return np.random.default_rng(SEED)
+    return np.random.default_rng(rotation.seed())
 
 
 def awq(rng):
@@ -249,8 +249,7 @@ def test_a_name_that_is_taken(rng, tmp_path):
 def test_odd_names_and_shapes(tmp_path):
     """Whatever tensors are called and however large they are: each is in the pack once, alone or as
     a part of a weight."""
-    print(f"seed {SEED}")
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(rotation.seed())
     suffixes = ["", "_scale", "_scale_inv", "_scale_2", "_packed", "_shape", "_zero_point", "_g_idx", "_global_scale", "_blocks", "_scales",
                 ".qweight", ".scales", ".qzeros", ".g_idx", ".blocks", "_scale_scale"]  # fmt: skip
     types = ["F32", "F16", "BF16", "I32", "I64", "I8", "U8", "F8_E4M3", "F8_E8M0", "F8_E5M2"]

@@ -3,18 +3,18 @@ name. Runs where ml_dtypes is installed: `./dev check interop`."""
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import numpy as np
 import pytest
 
 import accrt
+import rotation
 from accrt import bundle_writer as bw
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261128"))
+SEED = rotation.SEED
 #: As docs/python-guide.md has them.
 MAPPED = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e8m0fnu": "f8e8m0"}
 PACKED = {"int4": "i4", "uint4": "u4", "float4_e2m1fn": "f4e2m1"}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import accrt
+import rotation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", ROOT / "build/bin/accx"))
@@ -54,9 +55,7 @@ def bf16_bits(x: np.ndarray) -> np.ndarray:
 
 
 def test_convert(tmp_path):
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(rotation.seed())
     x = (rng.standard_normal(300_000) * 10.0 ** rng.integers(-12, 9, 300_000)).astype(np.float32)
     edges = [0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 2**-24, 2**-25, 2**-25 * 1.0001, 1e-45, 3.4e38]
     x = np.concatenate([x, np.array(edges, np.float32)])

@@ -13,10 +13,10 @@ import xxhash
 
 import accrt
 from accrt import bundle_writer as bw
+import rotation
 
 DEVICE = os.environ.get("ACCRT_DEVICE", "host:0")
 MIB = 1 << 20
-SEED = int.from_bytes(os.urandom(4), "little")
 # Sizes around what pieces and digests are made of; more large ones than are moved in turn.
 SIZES = [0, 1, 15, 16, 17, 1000, MIB - 256, MIB - 1, MIB, MIB + 1, 2 * MIB, 4 * MIB - 1, 4 * MIB, 4 * MIB + 3, 9 * MIB + 7, 0, 3]
 
@@ -72,8 +72,7 @@ def device():
 @pytest.mark.parametrize("share", [0, 0.7])
 @pytest.mark.parametrize("skew", [0, 1])
 def test_every_byte_arrives(skew, share, device, tmp_path):
-    print(f"seed {SEED}")
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(rotation.seed())
     tensors = make_tensors(rng)
     checked = {name for name in tensors if rng.random() < share}
     path = save(tmp_path / "w", tensors, skew)
@@ -87,8 +86,7 @@ def test_every_byte_arrives(skew, share, device, tmp_path):
 
 
 def test_the_weight_with_other_bytes_is_named(device, tmp_path):
-    print(f"seed {SEED}")
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(rotation.seed())
     tensors = make_tensors(rng, 10)
     bundle = accrt.Bundle(make_bundle(tmp_path / "m.accx", tensors, set(tensors)), device.instance)
     named = [name for name, data in tensors.items() if data.nbytes]
@@ -102,8 +100,7 @@ def test_the_weight_with_other_bytes_is_named(device, tmp_path):
 
 def test_digests_of_what_is_used_in_place(tmp_path):
     """As many as several threads check: the same weight is named whoever finds it."""
-    rng = np.random.default_rng(SEED)
-    print(f"seed {SEED}")
+    rng = np.random.default_rng(rotation.seed())
     tensors = {f"w{i:02d}": rng.integers(0, 256, MIB + 16 * i, dtype=np.uint8) for i in range(40)}
     make_bundle(tmp_path / "m.accx", tensors, set(tensors))
     wrong = dict(tensors)

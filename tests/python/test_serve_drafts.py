@@ -2,11 +2,11 @@
 whatever else runs, and what is counted."""
 
 import ctypes
-import os
 import random
 
 import kernel_harness as kh
 import pytest
+import rotation
 import serve_http
 import tiny_models as tiny
 from serve_http import Answer, get, post
@@ -49,8 +49,7 @@ def requests(rng, count):
 
 
 def test_every_bit_is_the_same(opened):
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     given = list(requests(random.Random(seed), 12))
     plain = [generate(opened, [one], INVARIANT)[0][0] for one in given]
     drafts = {**INVARIANT, "num_speculative_tokens": 5}

@@ -17,6 +17,7 @@ import threading
 import time
 
 import pytest
+import rotation
 import serve_http
 from serve_http import Answer, post, read_all, served
 
@@ -26,7 +27,7 @@ import accrt  # noqa: E402
 from accrt import _limited, serve  # noqa: E402
 from accrt.serve import grammar, parameters  # noqa: E402
 
-SEED = int(os.environ.get("ACCRT_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+SEED = rotation.SEED
 WHOLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}, "required": ["name", "age"],
          "additionalProperties": False}  # fmt: skip
 
@@ -341,7 +342,7 @@ def fits(value, schema):
 
 def test_random_schemas_always_fit(llm):
     """Every text of a random model that ends is JSON, and fits its schema."""
-    print("seed", SEED)
+    rotation.seed()
     rng, ended = random.Random(SEED), 0
     for i in range(60):
         schema = random_schema(rng)

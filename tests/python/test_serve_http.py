@@ -13,6 +13,7 @@ import struct
 import threading
 
 import pytest
+import rotation
 import serve_http
 from serve_http import Answer, descriptors, get, post, read_all, served, until
 
@@ -843,9 +844,7 @@ def test_values_of_any_type_are_taken_or_refused_in_a_line():
     """Never a failure of the server's own."""
     from accrt.serve import embedding, parameters, requests
 
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    chance = random.Random(seed)
+    chance = random.Random(rotation.seed())
     names = sorted({*parameters.PARAMETERS, *requests._SHARED, *requests._CHAT, *requests._COMPLETION, *requests._IGNORED, *requests._MISSING, *embedding.OWN,
                     "input", "encoding_format", "lora_name", "lora_path", "unknown"})  # fmt: skip
     with served(check_descriptors=False, model={"tool_parser": "hermes"}, adapter_loading=True) as server:

@@ -2,12 +2,12 @@
 after preemption, after a hit of the cache."""
 
 import json
-import os
 import random
 
 import family_models as family
 import kernel_harness as kh
 import pytest
+import rotation
 import tiny_adapters
 import tiny_models as tiny
 from test_serve_adapters import load
@@ -69,8 +69,7 @@ def outputs(opened, given, options=None, **program_options):
 
 
 def test_every_bit_is_the_same(opened):
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     given = list(requests(random.Random(seed), 12))
     alone = [outputs(opened, [one])[0][0] for one in given]
     for options, program_options in (({}, {}), ({"max_chunk_tokens": 3}, {}), ({"max_chunk_tokens": 7, "max_running": 5}, {})):
@@ -121,8 +120,7 @@ def adapted_outputs(adapted, given, names="abc", options=None, **program_options
 def test_every_bit_is_the_same_with_adapters(adapted):
     """Alone, beside requests of other adapters and of none, in chunks, in other places; and where
     steps have no adapter at all, which another function computes."""
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     rng = random.Random(seed)
     given = [(rng.choice([None, b"a", b"b", b"c"]) if i > 3 else (None, b"a", b"b", b"c")[i], one) for i, one in enumerate(requests(rng, 12))]
     alone = [adapted_outputs(adapted, [(adapter, one)], adapter.decode() if adapter else "")[0] for adapter, one in given]

@@ -2,11 +2,11 @@
 whatever else runs; who shares none; what is counted."""
 
 import ctypes
-import os
 import random
 
 import kernel_harness as kh
 import pytest
+import rotation
 import serve_http
 import tiny_adapters
 import tiny_models as tiny
@@ -66,8 +66,7 @@ def run(opened, given, options=None, **program_options):
 
 
 def test_every_bit_is_the_same(opened):
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     given = list(requests(random.Random(seed), 24))
     plain, stats = run(opened, given, {"flags": INVARIANT | _ffi.ACCRT_SERVE_ENGINE_NO_CACHE})
     assert stats.cached_tokens == 0 or any(values["n"] > 1 for _, _, values in given)

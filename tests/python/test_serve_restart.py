@@ -17,6 +17,7 @@ import time
 
 import pytest
 import kernel_harness as kh
+import rotation
 import serve_http
 import tiny_models as tiny
 from serve_http import Answer, free_port, post, read_all, until
@@ -103,7 +104,7 @@ def end(process):
 
 def test_killed_while_it_compiles(home, capsys):
     """As soon as a compiler runs, and at times by chance: while it packs, writes or loads."""
-    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 1000000))
+    seed = rotation.SEED
     with capsys.disabled():
         print(f" seed {seed}", end="", flush=True)
     rng = random.Random(seed)

@@ -1,9 +1,9 @@
 """The scheduler of serving engines beside a plain one: the same operations, the same pages."""
 
-import os
 import random
 
 import pytest
+import rotation
 import serve_reference
 
 needs_driver = pytest.mark.skipif(not serve_reference.DRIVER.exists(), reason="build/tests/serve.scheduler_drive is not built")
@@ -11,8 +11,7 @@ needs_driver = pytest.mark.skipif(not serve_reference.DRIVER.exists(), reason="b
 
 @needs_driver
 def test_the_same_operations_give_the_same_state():
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     serve_reference.compare(100_000, seed)
 
 

@@ -1,12 +1,12 @@
 """Log probabilities of prompts (echo, prompt_logprobs): the bits of generation, whatever else runs;
 the reference's numbers; the server's form of them."""
 
-import os
 import random
 
 import kernel_harness as kh
 import numpy as np
 import pytest
+import rotation
 import serve_http
 import tiny_models as tiny
 from serve_http import Answer, get, post
@@ -94,8 +94,7 @@ def random_scored(rng, count):
 def test_the_same_bits_among_others(opened):
     """In chunks, with few samples a step, after preemption, with pages of the cache, in several
     sequences."""
-    seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     given = list(random_scored(random.Random(seed), 12))
     invariant = {"flags": _ffi.ACCRT_SERVE_ENGINE_BATCH_INVARIANT}
     alone = [run(opened, [one], invariant)[0][0] for one in given]

@@ -17,6 +17,7 @@ import pytest
 
 import accrt
 import accrt.bundle_reader
+import rotation
 import test_golden
 import writer_replay
 from accrt import _ffi
@@ -471,7 +472,7 @@ def test_random_bundles_on_random_devices():
 
     import random_bundles
 
-    seed = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+    seed = rotation.seed()
     there = ["host:x86-64-v4", "host:x86-64-v2", "host:aarch64", "cuda:sm_90", "cuda:sm_80", "cuda:sm_100", "other:thing"]
     outcomes = set()
     for at in range(seed, seed + int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))):

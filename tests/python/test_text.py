@@ -13,12 +13,13 @@ import pytest
 
 import accrt
 import random_bundles
+import rotation
 from accrt import bundle_reader
 from accrt import bundle_writer as bw
 from accx_tool import ACCX, ROOT, accx, needs_tool
 
 pytestmark = needs_tool
-SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+SEED = rotation.SEED
 ROUNDS = int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import sys
 import threading
-import time
 
 import pytest
 
 import accrt
 from accrt.compiler import compile
+import rotation
 from test_torch_operators import module, registered, TARGETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -366,8 +365,7 @@ def test_inputs_that_stay_where_they_were(operators, direct):
     any order of shapes and memory, directly and by the dispatcher."""
     from accrt import _fast
 
-    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     rng, memory = random.Random(seed), torch.rand(4, 3 * 8)
     parts = [memory[row, :8 * rows].view(rows, 8) for row in range(4) for rows in range(4)]
     accepted = [(0, 0)]
@@ -417,8 +415,7 @@ def test_both_ways_give_the_same(operators, direct):
     from accrt import _fast
     from accrt.torch import _shim
 
-    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     rng = random.Random(seed)
     accepted = [(0, 0)]
     with torch.inference_mode():

@@ -10,13 +10,13 @@ import random
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import pytest
 
 import accrt
 from accrt.compiler import compile
+import rotation
 from test_torch_operators import arguments, module, NAMES, registered, TARGETS
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -133,8 +133,7 @@ def test_empty_strided_and_misaligned_tensors(operators, runs):
 def test_random_calls(operators):
     """Shapes, forms and errors in any order, from two threads, beside torch's own. ACCRT_TEST_SEED
     has the seed of a run before."""
-    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
-    print(f"seed {seed}")
+    seed = rotation.seed()
     problems = []
 
     def forms(x):

@@ -19,6 +19,7 @@ import accrt
 from accrt import bundle_reader, trust
 from accrt import bundle_writer as bw
 from accrt.bundle_reader import trust as tree
+import rotation
 from safetensors_file import safetensors_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -196,7 +197,7 @@ def test_both_readers_find_what_was_changed(home, tmp_path):
     data = bytearray(weights_bundle().to_bytes(trust.signing_key()))
     read = bundle_reader.read(bytes(data))
     section = {s.name.rstrip(b"\0"): s for s in read.container.table}
-    seed = random.SystemRandom().getrandbits(32)
+    seed = rotation.seed()
     choose = random.Random(seed)
 
     def rules(name: bytes) -> tuple:

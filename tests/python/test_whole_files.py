@@ -10,11 +10,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
+import rotation
 import accrt
 import accrt._ffi
 import accrt._files
@@ -127,9 +127,7 @@ def shim(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def seed():
-    number = int(os.environ.get("ACCRT_TEST_SEED") or time.time())
-    print(f"seed {number} (ACCRT_TEST_SEED)")
-    return number
+    return rotation.seed()
 
 
 def parts(folder):
