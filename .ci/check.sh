@@ -4,12 +4,11 @@
 
 # These use all processors, and run one after another.
 CHECKS_IN_TURN="format generated lint headers gcc clang symbols size release floors"
-# These leave a processor idle for a part of their time: two run at a time, the longest first. They
-# come last, as they need what the others have built.
-CHECKS_IN_PAIRS="wheel asan tsan torch"
-# The same, when those have ended: pyfuzz uses what asan has built, models asks how torch ended.
-CHECKS_IN_LAST_PAIRS="models interop pyfuzz openai onnx docs weights"
-CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS $CHECKS_IN_LAST_PAIRS"
+# These leave a processor idle for a part of their time: two run at a time, the longest first, so
+# that both sides end together. They come last, as they need what the others have built. pyfuzz uses
+# what asan has built; models asks how torch ended.
+CHECKS_IN_PAIRS="tsan wheel asan torch models interop pyfuzz openai onnx docs weights"
+CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS"
 # For cmd_build here: what `check gcc` has built is not built again. `./dev build` takes it back.
 # shellcheck disable=SC2034  # dev uses it
 WERROR=ON
@@ -39,20 +38,18 @@ check_main() {
   # shellcheck disable=SC2086
   [ $# -gt 0 ] || set -- $CHECKS
   mkdir -p "$BUILD/check/logs"
-  rm -f "$BUILD"/check/logs/*.outcome
-  in_pairs='' in_last_pairs=''
+  rm -f "$BUILD"/check/logs/*.outcome "$BUILD"/check/logs/*.left
+  in_pairs=''
+  for part in "$@"; do : >"$BUILD/check/logs/$part.left"; done
   for part in "$@"; do
-    case " $CHECKS_IN_PAIRS : $CHECKS_IN_LAST_PAIRS " in
-      *" $part "*:*) in_pairs="$in_pairs $part" ;;
-      *:*" $part "*) in_last_pairs="$in_last_pairs $part" ;;
+    case " $CHECKS_IN_PAIRS " in
+      *" $part "*) in_pairs="$in_pairs $part" ;;
       *) check_run "$part" ;;
     esac
   done
   # Their outcomes say which of them failed.
-  for pairs in "$in_pairs" "$in_last_pairs"; do
-    # shellcheck disable=SC2086  # a list of names
-    [ -z "$pairs" ] || printf '%s\n' $pairs | xargs -n 1 -P 2 "$ROOT/dev" check reported || :
-  done
+  # shellcheck disable=SC2086  # a list of names
+  [ -z "$in_pairs" ] || printf '%s\n' $in_pairs | xargs -n 1 -P 2 "$ROOT/dev" check reported || :
   failed=$(outcomes failed "$@") left_out=$(outcomes skipped "$@")
   [ -z "$failed" ] || die "failed:$failed (logs in build/check/logs)${left_out:+; skipped:$left_out}"
   if [ -z "$left_out" ]; then step "All checks passed"
@@ -67,6 +64,11 @@ outcomes() {
     outcome=$(cat "$BUILD/check/logs/$part.outcome" 2>/dev/null || echo failed)
     [ "$outcome" != "$word" ] || printf ' %s' "$part"
   done
+}
+
+# after PART: waits for the end of a part, if that runs too. One that comes earlier in the lists.
+after() {
+  while [ -e "$BUILD/check/logs/$1.left" ]; do sleep 1; done
 }
 
 # For a part that cannot run here: says why. It is reported as skipped, neither passed nor failed.
@@ -92,6 +94,7 @@ check_run() {
       if [ -s "$BUILD/check/logs/$1.failed" ]; then cat "$BUILD/check/logs/$1.failed"; else tail -n 80 "$log"; fi | sed 's/^/    | /') ;;
   esac
   echo "$outcome" >"$BUILD/check/logs/$1.outcome"
+  rm -f "$BUILD/check/logs/$1.left"
   printf '%s\n' "$said"
 }
 
@@ -168,8 +171,10 @@ check_wheel() {
   [ -z "$not_had" ] || skip "all else of the wheel passed;$not_had"
   echo "the wheel's tags, each Python here, a bare root, and serving; $optimized (ACCRT_TEST_SEED=$seed)"
 }
-# All its kernels are compiled and found: those of one target as `./dev wheel` does it, by the seed,
-# the others with less optimization, which takes half as long. It is not left in dist/.
+# Of its kernels, those that many models need are compiled and found, and those of thirty more
+# families and layouts, by the seed: `./dev wheel` compiles all. They are compiled as there for one
+# target, by the seed, for the others with less optimization, which takes half as long. The wheel is
+# not left in dist/.
 quick_wheel() {
   seed=${ACCRT_TEST_SEED:-$(date +%s)}
   target=x86-64-v$((3 + seed % 2))
@@ -178,7 +183,7 @@ quick_wheel() {
   note "$optimized: ACCRT_TEST_SEED=$seed"
   (
     export ACCRT_KERNEL_CC_X86_64="sh '$ROOT/tests/python/quick_cc.sh' -Og,-march=$target"
-    compile_kernels "$BUILD/check/prebuilt"
+    compile_kernels "$BUILD/check/prebuilt" "" --some 30 --seed "$seed"
   )
   make_wheel "$BUILD/check/prebuilt" "$BUILD/check/dist"
 }
@@ -249,6 +254,7 @@ check_tsan() {
 
 # The Python surface, seeded: under ASan where `check asan` has left a sanitized library.
 check_pyfuzz() {
+  after asan
   configure_and_build "$BUILD"
   for seed in 1 2; do soak_python 20000 $seed "$BUILD/check/address/lib/libaccrt.so"; done
   if can_import torch || hugging_face_environment; then

@@ -124,6 +124,20 @@ def test_processes_find_what_one_does():
     assert of(_prebuilt.kernels(nth)) == of(kernel for made in list(_prebuilt.every())[::nth] for kernel in _prebuilt.kernels_of(made))
 
 
+def test_a_part_has_what_many_models_need_and_some_choices():
+    without = _prebuilt.some(5, rotation.seed())
+    assert without == _prebuilt.some(5, rotation.SEED) and len(_prebuilt.CHOICES) - len(without) == 5
+    assert _prebuilt.some(10**6, 1) == frozenset()
+    named, layouts = set(), set()
+    for made in _prebuilt.every(without):
+        named.add(made.checkpoint.config["model_type"])
+        layouts |= {tensor.layout for tensor in made.checkpoint.tensors.values()}
+    of_choices = {_prebuilt.MORE[name].get("model_type", name) for name in _prebuilt.MORE if name not in without}
+    always = {config.get("model_type", name) for name, config in _prebuilt.CONFIGS.items()} | {"mixtral", "gpt_oss"}
+    assert named == always | of_choices
+    assert {"q8_0", "q4_k", "q6_k"} <= layouts and not layouts & without - {"i8_channel", "mxfp4", "ggml_mxfp4"}
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What bytelm needs, as the package has it."""

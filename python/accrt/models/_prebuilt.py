@@ -1,7 +1,7 @@
 """Makes the kernels that come with the package: all that the families need on hosts, of every type
 and layout of weights.
 
-    python -m accrt.models._prebuilt FOLDER [--targets x86-64-v3,x86-64-v4]
+    python -m accrt.models._prebuilt FOLDER [--targets x86-64-v3,x86-64-v4] [--some 30 --seed 7]
 
 Sizes are arguments of kernels, so small models of each family stand for large ones. A new family,
 or a new way to compute in one, gets a line in CONFIGS or MORE.
@@ -15,8 +15,9 @@ import dataclasses
 import itertools
 import multiprocessing
 import os
+import random
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Container, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Tuple, Union
 
 from ..compiler import driver
 from ..compiler.encodings import LAYOUTS, declared
@@ -220,6 +221,11 @@ def _decoder(
                 tensors.make(self._key(name), shape)
             return super().weight(name, shape)
 
+        def _forward(self, name: str, *more: Any) -> None:
+            # `embed` and `step_plain` do a part of it, with its kernels
+            if name == "step":
+                super()._forward(name, *more)
+
     return Asking(Checkpoint("prebuilt", form, config, tensors, [], {}), Options(**options))
 
 
@@ -238,8 +244,17 @@ def _packed(layout: str) -> Iterator[Tuple[int, Dict[str, str]]]:
             known.append(types)
 
 
-def every() -> Iterator[Decoder]:
-    """Models that between them need every kernel."""
+#: Families and layouts that a part of all need not have.
+CHOICES = (*MORE, *(name for name in LAYOUTS if name not in ("q8_0", "q4_k", "q6_k")))
+
+
+def some(count: int, seed: int) -> FrozenSet[str]:
+    """All choices but so many, by a seed: what `every` leaves out of a part of all."""
+    return frozenset(CHOICES) - frozenset(random.Random(seed).sample(CHOICES, min(count, len(CHOICES))))
+
+
+def every(without: Container[str] = ()) -> Iterator[Decoder]:
+    """Models that between them need every kernel; none of the families and layouts without."""
     for name in CONFIGS:
         for sizes in (_SIZES, _ODD_SIZES):
             for float_type in _FLOATS:
@@ -247,7 +262,7 @@ def every() -> Iterator[Decoder]:
                 yield _decoder(name, sizes, float_type, adapters=4)
                 if by_type(CONFIGS[name].get("model_type", name)).architectures:
                     yield _decoder(name, sizes, float_type, form="gguf")
-    for name in MORE:
+    for name in (name for name in MORE if name not in without):
         for float_type in _FLOATS:
             yield _decoder(name, _SIZES, float_type)
             # an activation stands alone behind an adapter
@@ -264,7 +279,7 @@ def every() -> Iterator[Decoder]:
         for kv_type in _FLOATS:
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, kv_type, kv_type="fp8")
-    for layout, facts in LAYOUTS.items():
+    for layout, facts in ((name, facts) for name, facts in LAYOUTS.items() if name not in without):
         for group, components in _packed(layout):
             if facts.block[1]:
                 yield _decoder("llama", _SIZES, "f32", (layout, group, components), "gguf")
@@ -283,24 +298,24 @@ def _no_grid(values: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
     raise NotImplementedError("a kernel that is compiled, and not launched")
 
 
-def _share(first: int, step: int) -> List[KernelDef]:
+def _share(first: int, step: int, without: FrozenSet[str]) -> List[KernelDef]:
     """Kernels of every step-th model. They go to another process, so functions are left out: images
     do not have them."""
     found: Dict[str, KernelDef] = {}
-    for made in itertools.islice(every(), first, None, step):
+    for made in itertools.islice(every(without), first, None, step):
         for kernel in kernels_of(made):
             if kernel.name not in found:
                 found[kernel.name] = dataclasses.replace(kernel, grid=_no_grid, workspace_bytes=None, predicates=())
     return list(found.values())
 
 
-def kernels(every_nth: int = 1) -> List[KernelDef]:
+def kernels(every_nth: int = 1, without: FrozenSet[str] = frozenset()) -> List[KernelDef]:
     """Those that come with the package, or that some of the models need, without what launches
     them. As many processes as there are processors look for them: other ones, as a fork of one that
     has used the library may not use it."""
     count = os.cpu_count() or 1
     with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        shares = list(pool.map(_share, [first * every_nth for first in range(count)], [count * every_nth] * count))
+        shares = list(pool.map(_share, [first * every_nth for first in range(count)], [count * every_nth] * count, [without] * count))
     found: Dict[str, KernelDef] = {}
     for kernel in itertools.chain.from_iterable(shares):
         known = found.setdefault(kernel.name, kernel)
@@ -313,8 +328,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Makes the kernels that come with the package.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--targets", default=",".join(driver.HOST_TARGETS))
+    parser.add_argument("--some", type=int, metavar="N", help="N families and layouts, beside those that many models have, not all")
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
     given = parser.parse_args()
-    found = kernels()
+    found = kernels(without=frozenset() if given.some is None else some(given.some, given.seed))
     for target in given.targets.split(","):
         members, path = image.prebuild(found, target), given.folder / f"{target}.zip"
         prebuilt.write(path, members)
