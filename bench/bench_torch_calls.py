@@ -2,7 +2,7 @@
 by every way into torch.
 
     python bench/bench_torch_calls.py                                 this processor, needs torch
-    python bench/bench_torch_calls.py --device cuda --bundle FILE     a GPU; --write FILE --targets sm_90a makes the file, where nvcc is
+    python bench/bench_torch_calls.py --device cuda --bundle FILE     a GPU; --write FILE --targets sm_90 makes the file, where nvcc is
     ... --seconds S; --batch N: calls of a measurement
 
 All run interleaved in one process, N calls at a time, in an order that turns around. The function

@@ -24,6 +24,7 @@ import common
 
 FOLDER = common.ROOT / "examples" / "torch_operators"
 NAMES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm", "softmax": "softmax", "swiglu": "SwiGLU", "rope": "rotary embedding"}
+BLOCKS = ("accrt", "accrt in torch.compile", "accrt at once", "accrt at once in torch.compile")
 SHAPES = {"cpu": ((16, 256), (256, 1024), (2048, 2048)), "cuda": ((16, 256), (2048, 2048), (16384, 4096))}
 PEERS = ("eager", "torch.compile", "accrt")
 DTYPES = ("f32", "bf16", "f16")
@@ -49,18 +50,23 @@ def moved(name, tensors, backward):
 # ---- A block ----
 
 
-def block(torch, source, p, x, cos, sin):
-    """One of a Llama's: the operators are source's, all else is torch's."""
+def block(torch, source, p, x, cos, sin, at_once=False):
+    """One of a Llama's: the operators are source's, all else is torch's. at_once: by those that do
+    more at once."""
     heads = x.shape[-1] // 64
     h = source.rms_norm(x, p["before"])
-    q, k, v = torch.nn.functional.linear(h, p["qkv"]).view(*x.shape[:-1], 3, heads, 64).permute(2, 0, 3, 1, 4).unbind(0)
-    q, k = source.rope(q, cos, sin), source.rope(k, cos, sin)
-    scores = q @ k.transpose(-1, -2) * 0.125 + p["mask"]
-    y = (source.softmax(scores) @ v).transpose(1, 2).flatten(2)
-    x = x + torch.nn.functional.linear(y, p["out"])
-    h = source.rms_norm(x, p["after"])
-    gate, up = torch.nn.functional.linear(h, p["up"]).chunk(2, -1)
-    return x + torch.nn.functional.linear(source.swiglu(gate, up), p["down"])
+    product = torch.nn.functional.linear(h, p["qkv"]).view(*x.shape[:-1], 3, heads, 64)
+    if at_once:
+        q, k, v = source.rope_heads(product, cos, sin)
+        weights = source.masked_softmax(q @ k.transpose(-1, -2), p["mask"])
+    else:
+        q, k, v = product.permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = source.rope(q, cos, sin), source.rope(k, cos, sin)
+        weights = source.softmax(q @ k.transpose(-1, -2) * 0.125 + p["mask"])
+    x = x + torch.nn.functional.linear((weights @ v).transpose(1, 2).flatten(2), p["out"])
+    h = torch.nn.functional.linear(source.rms_norm(x, p["after"]), p["up"])
+    gated = source.swiglu_halves(h) if at_once else source.swiglu(*h.chunk(2, -1))
+    return x + torch.nn.functional.linear(gated, p["down"])
 
 
 def block_case(torch, example, device, dtype, batch, length, width):
@@ -159,12 +165,14 @@ def measure(arguments):
             leaves = [x, *(t for t in p.values() if t.requires_grad)]
             for backward in (False, True):
                 made = candidates(torch, lambda s: lambda: block(torch, s, p, x, *tables), sources, leaves, torch.randn_like(x), backward)
-                compiled = torch.compile(lambda: block(torch, sources["accrt"], p, x, *tables), dynamic=False)
-                made["accrt in torch.compile"] = candidates(torch, lambda s: compiled, {"accrt": None}, leaves, torch.randn_like(x), backward)["accrt"]
+                ways = {at_once: (lambda at_once=at_once: block(torch, sources["accrt"], p, x, *tables, at_once=at_once)) for at_once in (False, True)}
+                calls = [ways[False], torch.compile(ways[False], dynamic=False), ways[True], torch.compile(ways[True], dynamic=False)]
+                for peer, call in zip(BLOCKS, calls):
+                    made[peer] = candidates(torch, lambda s, call=call: call, {"accrt": None}, leaves, torch.randn_like(x), backward)["accrt"]
                 times = measured(torch, made, 2 * arguments.seconds)
                 results["blocks"].append({"dtype": dtype, "shape": [batch, length, width], "backward": backward, "times": times})
                 row(f"block {dtype} {[batch, length, width]}{' + backward' if backward else ''}", times,
-                    f", compiled {times['accrt in torch.compile']['median_s'] / times['torch.compile']['median_s']:5.2f}")
+                    "".join(f", {peer[6:]} {times[peer]['median_s'] / times['torch.compile']['median_s']:5.2f}" for peer in BLOCKS[1:]))
                 if arguments.kernels:
                     show_kernels(torch, made)
                 save(results)
@@ -189,7 +197,8 @@ def plot(source, folder):
 
     pyplot.rcParams.update({"svg.hashsalt": "accrt", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     saved = json.loads(source.read_text())["results"]
-    colours = {"eager": "#b0b0b0", "torch.compile": "#5b8fc7", "accrt": "#d9782d", "accrt in torch.compile": "#7d4a1c"}
+    colours = {"eager": "#b0b0b0", "torch.compile": "#5b8fc7", "accrt": "#d9782d", "accrt in torch.compile": "#7d4a1c", "accrt at once": "#e8b23a",
+               "accrt at once in torch.compile": "#8a6a12"}
     where = "a GPU" if saved["device"] == "cuda" else f"{saved['threads']} thread{'s' * (saved['threads'] > 1)}"
     prefix = "torch-operators-" + ("gpu-" if saved["device"] == "cuda" else "")
 
@@ -224,9 +233,10 @@ def plot(source, folder):
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, backward in zip(axes, (False, True)):
         entries = [e for e in saved["blocks"] if e["backward"] == backward]
-        bars(axis, entries, [f"{e['dtype']}\n{'x'.join(map(str, e['shape']))}" for e in entries], [*PEERS, "accrt in torch.compile"])
+        peers = [peer for peer in colours if all(peer in e["times"] for e in saved["blocks"])]
+        bars(axis, entries, [f"{e['dtype']}\n{'x'.join(map(str, e['shape']))}" for e in entries], peers)
         axis.set_title(f"a block, forward{' and backward' if backward else ''}, {where}", fontsize=9)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     axes[0].set_ylabel("time / that of torch.compile")
     figure.savefig(folder / f"{prefix}block.svg", metadata={"Date": None})
 
@@ -248,10 +258,11 @@ def table(saved):
                 found = [e for backward in (False, True) for e in saved["operators"] if (e["operator"], e["dtype"], e["backward"]) == (name, dtype, backward)]
                 lines += [f"| {NAMES[name]}, {dtype} | {' | '.join(map(cell, found))} |"] if found else []
         lines.append("")
-    lines += [] if not saved["blocks"] else ["| block | accrt | accrt in torch.compile | torch.compile | eager |", "| --- | --- | --- | --- | --- |"]
+    peers = [peer for peer in (*BLOCKS, "torch.compile", "eager") if all(peer in e["times"] for e in saved["blocks"])]
+    lines += [] if not saved["blocks"] else [f"| block | {' | '.join(peers)} |", "| --- " * (1 + len(peers)) + "|"]
     for e in saved["blocks"]:
         what = f"{e['dtype']}, {'x'.join(map(str, e['shape']))}{', and backward' if e['backward'] else ''}"
-        lines.append("| " + " | ".join([what, cell(e), cell(e, "accrt in torch.compile"), cell(e, "torch.compile"), cell(e, "eager")]) + " |")
+        lines.append("| " + " | ".join([what, *(cell(e, peer) for peer in peers)]) + " |")
     return "\n".join(lines)
 
 

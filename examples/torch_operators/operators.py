@@ -1,5 +1,6 @@
-"""Five operators of transformers as operators of torch, forward and backward: RMSNorm, LayerNorm,
-softmax, SwiGLU, rotary embedding.
+"""Operators of transformers as operators of torch, forward and backward: RMSNorm, LayerNorm,
+softmax, SwiGLU, rotary embedding; and three that do more at once, as a model needs it: scale, mask
+and softmax; both halves of a SwiGLU; queries, keys and values of one product with rotary embedding.
 
     python examples/torch_operators/operators.py            each beside torch's own
     ops = operators.load(); y = ops.rms_norm(x, weight)     in a program (docs/torch.md)
@@ -21,7 +22,8 @@ from accrt.compiler import Module, cat, compile
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
 EPS = 1e-5
-NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope")
+SCALE = 0.125  # of scores: heads of 64
+NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope", "masked_softmax", "swiglu_halves", "rope_heads")
 
 
 # ---- The functions of the bundle ----
@@ -43,7 +45,7 @@ def results(function, **values):
         function.result(name, value)
 
 
-def rms_norm(forward, backward, dtype, n, k, length):
+def rms_norm(forward, backward, dtype, n, k, length, heads):
     x, weight = inputs(forward, dtype, x=[n, k], weight=[k])
     results(forward, y=x.rms_norm(weight, EPS))
     grad, x, weight = inputs(backward, dtype, grad_y=[n, k], x=[n, k], weight=[k])
@@ -51,7 +53,7 @@ def rms_norm(forward, backward, dtype, n, k, length):
     results(backward, grad_x=grad_x, grad_weight=grad_weight)
 
 
-def layer_norm(forward, backward, dtype, n, k, length):
+def layer_norm(forward, backward, dtype, n, k, length, heads):
     x, weight, bias = inputs(forward, dtype, x=[n, k], weight=[k], bias=[k])
     results(forward, y=x.layer_norm(weight, bias, EPS))
     grad, x, weight = inputs(backward, dtype, grad_y=[n, k], x=[n, k], weight=[k])
@@ -59,14 +61,14 @@ def layer_norm(forward, backward, dtype, n, k, length):
     results(backward, grad_x=grad_x, grad_weight=grad_weight, grad_bias=grad_bias)
 
 
-def softmax(forward, backward, dtype, n, k, length):
+def softmax(forward, backward, dtype, n, k, length, heads):
     (x,) = inputs(forward, dtype, x=[n, k])
     results(forward, y=x.softmax(-1))
     grad, y = inputs(backward, dtype, grad_y=[n, k], y=[n, k])
     results(backward, grad_x=grad.softmax_backward(y))
 
 
-def swiglu(forward, backward, dtype, n, k, length):
+def swiglu(forward, backward, dtype, n, k, length, heads):
     gate, up = inputs(forward, dtype, gate=[n], up=[n])
     results(forward, y=gate.silu() * up)
     grad, gate, up = (wide(v) for v in inputs(backward, dtype, grad_y=[n], gate=[n], up=[n]))
@@ -75,7 +77,7 @@ def swiglu(forward, backward, dtype, n, k, length):
     results(backward, grad_gate=grad_gate.to_copy(dtype), grad_up=(grad * gate * sigmoid).to_copy(dtype))
 
 
-def rope(forward, backward, dtype, n, k, length):
+def rope(forward, backward, dtype, n, k, length, heads):
     """x is [n, length, 2 * k], the two of a pair in one half each; pair i at place t turns by the
     angle of cos[t, i] and sin[t, i]."""
     for function, name, result in ((forward, "x", "y"), (backward, "grad_y", "grad_x")):
@@ -86,11 +88,53 @@ def rope(forward, backward, dtype, n, k, length):
         results(function, **{result: cat([(a * cos - b * sin).to_copy(dtype), (b * cos + a * sin).to_copy(dtype)], -1)})
 
 
+def masked_softmax(forward, backward, dtype, n, k, length, heads):
+    x, mask = inputs(forward, dtype, x=[n, length, k], mask=[length, k])
+    results(forward, y=x.masked_softmax(mask, SCALE))
+    grad, y = inputs(backward, dtype, grad_y=[n, length, k], y=[n, length, k])
+    results(backward, grad_x=grad.softmax_backward(y, -1, SCALE))
+
+
+def swiglu_halves(forward, backward, dtype, n, k, length, heads):
+    """x is [n, 2, k]: gates, and what they let through."""
+    (x,) = inputs(forward, dtype, x=[n, 2, k])
+    results(forward, y=x[:, 0].silu() * x[:, 1])
+    grad, x = inputs(backward, dtype, grad_y=[n, k], x=[n, 2, k])
+    grad, gate, up = wide(grad.unsqueeze(1)), wide(x[:, :1]), wide(x[:, 1:])
+    sigmoid = gate.sigmoid()
+    grad_gate = grad * up * sigmoid * (gate * (1.0 - sigmoid) + 1.0)
+    results(backward, grad_x=cat([grad_gate.to_copy(dtype), (grad * gate * sigmoid).to_copy(dtype)], 1))
+
+
+def rope_heads(forward, backward, dtype, n, k, length, heads):
+    """x is [n, length, 3, heads, 2 * k], as one product gives queries, keys and values; the results
+    are [n, heads, length, 2 * k], as attention takes them."""
+    def angles(function):
+        return inputs(function, "f64" if dtype == "f64" else "f32", cos=[length, k], sin=[length, k])
+
+    (x,) = inputs(forward, dtype, x=[n, length, 3, heads, 2 * k])
+    cos, sin = angles(forward)
+    for at, name in enumerate(("query", "key", "value")):
+        one = x[:, :, at].transpose(1, 2)
+        a, b = wide(one[..., :k]), wide(one[..., k:])
+        turned = cat([(a * cos - b * sin).to_copy(dtype), (b * cos + a * sin).to_copy(dtype)], -1)
+        results(forward, **{name: one.clone() if name == "value" else turned})
+    grads = inputs(backward, dtype, **{f"grad_{name}": [n, heads, length, 2 * k] for name in ("query", "key", "value")})
+    cos, sin = (v.unsqueeze(1).unsqueeze(1) for v in angles(backward))
+    query, key, value = (v.transpose(1, 2).unsqueeze(2) for v in grads)
+    parts = [value]
+    for grad in (key, query):
+        a, b = wide(grad[..., :k]), wide(grad[..., k:])
+        parts.insert(0, cat([(a * cos + b * sin).to_copy(dtype), (b * cos - a * sin).to_copy(dtype)], -1))
+    results(backward, grad_x=cat(parts, 2))
+
+
 def module(types=tuple(TYPES)):
     m = Module("torch_operators")
-    sizes = [m.symbol("n", maximum=1 << 36), m.symbol("k", minimum=1, maximum=1 << 20), m.symbol("length", maximum=1 << 24)]
+    sizes = [m.symbol("n", maximum=1 << 36), m.symbol("k", minimum=1, maximum=1 << 20), m.symbol("length", maximum=1 << 24),
+             m.symbol("heads", minimum=1, maximum=1 << 16)]
     for dtype in types:
-        for add in (rms_norm, layer_norm, softmax, swiglu, rope):
+        for add in (rms_norm, layer_norm, softmax, swiglu, rope, masked_softmax, swiglu_halves, rope_heads):
             name = f"{add.__name__}_{dtype}"
             add(m.function(name), m.function(f"{name}_backward"), dtype, *sizes)
     return m
@@ -127,6 +171,22 @@ class Operators:
         """x [..., length, size] by cos and sin [length, size / 2], which are f32 (f64 for x of
         f64)."""
         return self.raw["rope", x.dtype](x.flatten(0, -3) if x.dim() > 2 else x[None], cos, sin).view(x.shape)
+
+    def masked_softmax(self, x, mask):
+        """softmax of SCALE * x + mask: x [..., length, size], mask [length, size], -inf where
+        nothing is to be seen."""
+        return self.raw["masked_softmax", x.dtype](x.flatten(0, -3) if x.dim() > 2 else x[None], mask).view(x.shape)
+
+    def swiglu_halves(self, x):
+        """SwiGLU of gates and values that are the halves of the last dimension of x."""
+        y = self.raw["swiglu_halves", x.dtype](rows(x).unflatten(-1, (2, -1)))
+        return y.view(*x.shape[:-1], x.shape[-1] // 2)
+
+    def rope_heads(self, x, cos, sin):
+        """x [..., length, 3, heads, size] gives queries, keys and values [..., heads, length,
+        size], the first two by cos and sin [length, size / 2]."""
+        made = self.raw["rope_heads", x.dtype](x.flatten(0, -5) if x.dim() > 4 else x[None], cos, sin)
+        return tuple(t.view(*x.shape[:-4], *t.shape[1:]) for t in made)
 
 
 def rows(x):
@@ -176,6 +236,16 @@ class Eager:
 
         return self._done(turned, x, cos, sin)
 
+    def masked_softmax(self, x, mask):
+        return self._done(lambda x, mask: (x * SCALE + mask).softmax(-1), x, mask)
+
+    def swiglu_halves(self, x):
+        return self.swiglu(*x.chunk(2, -1))
+
+    def rope_heads(self, x, cos, sin):
+        query, key, value = x.transpose(-4, -2).unbind(-3)
+        return self.rope(query, cos, sin), self.rope(key, cos, sin), value
+
 
 def angles(length, size, dtype=torch.float32, theta=10000.0, device="cpu"):
     """cos and sin [length, size / 2] of rotary embedding."""
@@ -185,11 +255,21 @@ def angles(length, size, dtype=torch.float32, theta=10000.0, device="cpu"):
 
 
 def arguments(name, shape, dtype, device="cpu"):
-    """Random arguments of an operator, for x of a shape."""
-    random = [torch.randn(s, dtype=torch.float32).to(device, dtype) for s in (shape, shape, shape[-1:], shape[-1:])]
-    if name == "rope":
+    """Random arguments of an operator, for x of a shape: of each head in rope_heads, which gets
+    two."""
+    whole = (*shape[:-1], 3, 2, shape[-1]) if name == "rope_heads" else shape
+    random = [torch.randn(s, dtype=torch.float32).to(device, dtype) for s in (whole, shape, shape[-1:], shape[-1:])]
+    if name in ("rope", "rope_heads"):
         return [random[0], *angles(*shape[-2:], torch.float64 if dtype == torch.float64 else torch.float32, device=device)]
-    return {"rms_norm": [random[0], random[2]], "layer_norm": [random[0], *random[2:]], "softmax": random[:1], "swiglu": random[:2]}[name]
+    if name == "masked_softmax":
+        return [random[0], random[2] + torch.full(shape[-2:], -torch.inf, device=device, dtype=dtype).triu(1)]
+    taken = {"rms_norm": [random[0], random[2]], "layer_norm": [random[0], *random[2:]], "swiglu": random[:2]}
+    return taken.get(name, random[:1])
+
+
+def differentiable(name, tensors):
+    """Those of an operator's arguments that have gradients: no angles, no masks."""
+    return tensors[:1] if name in ("rope", "rope_heads", "masked_softmax") else tensors
 
 
 def main():
@@ -197,12 +277,13 @@ def main():
     ours, exact = load(device), Eager(in_f64=True)
     for name in NAMES:
         for dtype in TYPES.values():
-            given = [t.requires_grad_(name != "rope" or at == 0) for at, t in enumerate(arguments(name, (2, 3, 16, 64), dtype, device))]
-            found, wanted = getattr(ours, name)(*given), getattr(exact, name)(*given)
-            grad, asked = torch.randn_like(found), [t for t in given if t.requires_grad]
-            pairs = [(found, wanted), *zip(torch.autograd.grad(found, asked, grad), torch.autograd.grad(wanted, asked, grad))]
+            given = arguments(name, (2, 3, 16, 64), dtype, device)
+            asked = [t.requires_grad_() for t in differentiable(name, given)]
+            found, wanted = (one if isinstance(one, tuple) else (one,) for one in (getattr(source, name)(*given) for source in (ours, exact)))
+            grad = [torch.randn_like(one) for one in found]
+            pairs = [*zip(found, wanted), *zip(torch.autograd.grad(found, asked, grad), torch.autograd.grad(wanted, asked, grad))]
             errors = [((a - b).abs().max() / b.abs().max()).item() for a, b in pairs]
-            print(f"{name:10} {str(dtype)[6:]:8} largest error: result {errors[0]:.1e}, gradients {max(errors[1:]):.1e}")
+            print(f"{name:14} {str(dtype)[6:]:8} largest error: results {max(errors[:len(found)]):.1e}, gradients {max(errors[len(found):]):.1e}")
 
 
 if __name__ == "__main__":

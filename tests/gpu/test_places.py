@@ -211,6 +211,19 @@ for _dtype in ("f32", "f16", "bf16", "f64"):
     case(f"softmax_{_dtype}_of_any", ((1, 1, 1), (5, 8, 1), (3, 1000, 1), (700, 33, 1), (9, 1032, 1), (2, 9000, 1), (0, 4, 1)), gradient, _roundings, 64)(
         lambda f, a, b, c, count, d=_dtype: [f.input("x", d, [a, b]).softmax(-1)]
     )
+    case(f"masked_softmax_{_dtype}_of_any", ((1, 1, 1), (5, 8, 3), (3, 1000, 2), (7, 33, 5), (9, 1032, 2), (2, 9000, 1), (0, 4, 1), (1, 8, 0)), gradient, _roundings, 64)(
+        lambda f, a, b, c, count, d=_dtype: [f.input("x", d, [a, c, b]).masked_softmax(f.input("mask", d, [c, b]), 0.125)]
+    )
+    for _n in (1, 7, 384, 1000, 8192):
+        case(f"masked_softmax_{_dtype}_{_n}", ((3, 1, 2),), gradient, _roundings, 64)(
+            lambda f, a, b, c, count, d=_dtype, n=_n: [f.input("x", d, [a, c, n]).masked_softmax(f.input("mask", d, [c, n]), 0.125)]
+        )
+    case(f"masked_softmax_{_dtype}_by_bool", ((5, 8, 3), (3, 1000, 2), (7, 33, 5)), gradient, _roundings, 64)(
+        lambda f, a, b, c, count, d=_dtype: [f.input("x", d, [a, c, b]).masked_softmax(f.input("mask", "f32", [c, b]).gt(-2.0), 0.125)]
+    )
+    case(f"softmax_backward_scaled_{_dtype}", ((5, 8, 1), (700, 33, 1), (2, 9000, 1)), gradient, _roundings, 4000)(
+        lambda f, a, b, c, count, d=_dtype: [f.input("g", d, [a, b]).softmax_backward(f.input("r", d, [a, b]), -1, 0.125)]
+    )
     case(f"softmax_backward_{_dtype}", ((1, 1, 1), (5, 8, 1), (3, 1000, 1), (700, 33, 1), (2, 9000, 1), (0, 4, 1)), gradient, _roundings, 4000)(
         lambda f, a, b, c, count, d=_dtype: list(f.add("accrt.softmax_backward", [f.input("g", d, [a, b]), f.input("r", d, [a, b])], {"dim": -1}).results)
     )

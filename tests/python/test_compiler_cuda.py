@@ -166,6 +166,17 @@ def test_short_rows_share_a_block():
         assert gradients.norm_blocks(rows, n) == blocks
 
 
+@pytest.mark.parametrize("mask", (None, "bf16", "bool"))
+def test_scale_mask_and_softmax_are_one_kernel(mask):
+    m = Module("weights")
+    f, n, k = m.function("f"), m.symbol("n", maximum=64), m.symbol("k", minimum=1, maximum=64)
+    given = [f.input("mask", mask, [k, k])] if mask else []
+    f.result("y", f.input("x", "bf16", [n, k, k]).masked_softmax(*given, scale=0.125))
+    _work, planned = driver._planned(m, "cuda", True)
+    (launch,) = [c.launch for b, _p in planned for c in b.commands]
+    assert launch.kernel.name == f"cuda.masked_softmax_bf16_{mask or 'bool'}_0x4_0"
+
+
 def test_experts_have_the_type_that_a_module_asks_for():
     m = Module("experts")
     m.compute["cuda"] = "bf16"

@@ -145,6 +145,13 @@ case("softmax", -20, 20, roundings=32)(lambda f, n, m: _x(f, n, m).softmax(-1))
 case("softmax_dim0", -20, 20, roundings=64)(lambda f, n, m: _x(f, n, m).softmax(0))
 case("softmax_f64", -20, 20, roundings=64)(lambda f, n, m: _x(f, n, m, "f64").softmax(-1))
 case("softmax_bf16", -5, 5, roundings=4)(lambda f, n, m: _x(f, n, m, "bf16").softmax(-1))
+for _dtype in FLOATS:
+    _few = 4 if _dtype in ("f16", "bf16") else 64
+    case(f"masked_softmax_{_dtype}", -5, 5, roundings=_few)(lambda f, n, m, d=_dtype: _x(f, n, m, d).masked_softmax(f.input("mask", d, [m]), 0.5))
+    case(f"masked_softmax_rows_{_dtype}", -5, 5, roundings=_few)(
+        lambda f, n, m, d=_dtype: f.input("x", d, [3, n, m]).masked_softmax(f.input("mask", d, [n, m]), scale=-0.75))
+case("masked_softmax_bool", -5, 5, roundings=64)(lambda f, n, m: _x(f, n, m).masked_softmax(_x(f, n, m, name="y").gt(-20.0)))
+case("masked_softmax_plain", -5, 5, roundings=64)(lambda f, n, m: _x(f, n, m).masked_softmax(scale=2.0))
 _ROWS = [(1, 1), (3, 5), (17, 33), (64, 130), (0, 4)]
 case("layer_norm", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).layer_norm(f.input("w", "f32", [m]), f.input("b", "f32", [m]), 1e-5))
 case("layer_norm_plain", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).layer_norm())
@@ -168,6 +175,9 @@ case("rms_norm_backward_row", roundings=512, shapes=_ROWS)(
     lambda f, n, m: f.input("x", "f32", [m]).rms_norm_backward(f.input("v", "f32", [m]), f.input("w", "f32", [m]), 1e-5)[1])
 case("layer_norm_backward_turned", roundings=512, shapes=_ROWS[1:])(
     lambda f, n, m: f.input("x", "f32", [m, n]).t().layer_norm_backward(_x(f, n, m, name="v"), f.input("w", "f32", [m]))[0])
+for _dtype in FLOATS:
+    case(f"softmax_backward_scaled_{_dtype}", -1, 1, roundings=16 if _dtype in ("f16", "bf16") else 512, scale=8)(
+        lambda f, n, m, d=_dtype: _x(f, n, m, d).softmax_backward(_x(f, n, m, d, "y"), -1, 0.125))
 case("softmax_backward_dim0", -1, 1, roundings=512, scale=8)(lambda f, n, m: _x(f, n, m).softmax_backward(_x(f, n, m, name="y"), 0))
 
 case("mm", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [n, m]).mm(f.input("y", "f32", [m, 9])))

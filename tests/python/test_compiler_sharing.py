@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accrt.compiler import Module, passes
+from accrt.compiler import Module, cat, passes
 from accrt.compiler.bufferize import bufferize
 
 
@@ -58,3 +58,13 @@ def test_element_wise_operations_may_read_an_operand_twice():
 
     (square,) = [c for c in commands(build, "host") if c.launch is not None and "x0" in c.accesses and "exp" not in c.launch.kernel.name]
     assert square.accesses["x0"].storage is square.accesses["y0"].storage
+
+
+@pytest.mark.parametrize("family", ("host", "cuda"))
+def test_parts_of_parts_are_calculated_where_they_end(family):
+    """A concatenation of concatenations copies nothing."""
+
+    def build(m, f, x):
+        return cat([cat([x[:, :32].exp(), x[:, 32:].sin()], 1), cat([x[:, 32:].cos(), x[:, :32].sigmoid()], 1)], 0)
+
+    assert len([c for c in commands(build, family) if c.launch is not None]) == 4

@@ -1,6 +1,7 @@
 """The operators of examples/torch_operators: RMSNorm, LayerNorm, softmax, SwiGLU and rotary
-embedding, forward and backward, beside torch in float64. Runs where torch is installed: `./dev
-torch-test`. tests/gpu/test_operators_to_copy.py has the same on a GPU."""
+embedding, and those that do more at once, forward and backward, beside torch in float64. Runs where
+torch is installed: `./dev torch-test`. tests/gpu/test_operators_to_copy.py has the same on a
+GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope")
+NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope", "masked_softmax", "swiglu_halves", "rope_heads")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
 #: Of a result's largest element, and of each element: a few roundings, more for f32 and f64, which
 #: sums are calculated in.
@@ -54,9 +55,15 @@ def seed():
 
 def given(made, name, shape, dtype, device):
     tensors = made.arguments(name, shape, dtype, device)
-    for at, tensor in enumerate(tensors):
-        tensor.requires_grad_(name != "rope" or at == 0)
+    for tensor in made.differentiable(name, tensors):
+        tensor.requires_grad_()
     return tensors
+
+
+def call(source, name, *tensors):
+    """An operator's result; several in one."""
+    found = getattr(source, name)(*tensors)
+    return torch.stack(found) if isinstance(found, tuple) else found
 
 
 def gradients(found, tensors, grad):
@@ -73,7 +80,7 @@ def near(found, wanted, factor=1.0):
 def both(made, ops, name, tensors, factor=1.0):
     """The result and the gradients, beside torch's in float64 of the same numbers."""
     exact = [t.detach().double().requires_grad_(t.requires_grad) for t in tensors]
-    found, wanted = getattr(ops, name)(*tensors), getattr(made.Eager(), name)(*exact)
+    found, wanted = call(ops, name, *tensors), call(made.Eager(), name, *exact)
     near(found, wanted, factor)
     assert found.dtype == tensors[0].dtype
     grad = torch.randn_like(found)
@@ -81,7 +88,7 @@ def both(made, ops, name, tensors, factor=1.0):
     for one, other, tensor in zip(mine, gradients(wanted, exact, grad.double()), [t for t in tensors if t.requires_grad]):
         assert one.dtype == tensor.dtype
         # whose gradient is of the result, which is rounded
-        near(one, other, factor * (2 if name == "softmax" else 1))
+        near(one, other, factor * (2 if "softmax" in name else 1))
     return found, mine
 
 
@@ -99,12 +106,12 @@ def test_as_near_as_torch_itself(made, ops, device, name, dtype):
     this type."""
     tensors = given(made, name, (64, 200), DTYPES[dtype], device)
     exact = [t.detach().double().requires_grad_(t.requires_grad) for t in tensors]
-    grad = torch.randn_like(tensors[0])
-    wanted = getattr(made.Eager(), name)(*exact)
+    wanted = call(made.Eager(), name, *exact)
+    grad = torch.randn_like(wanted).to(tensors[0].dtype)
     right = [wanted, *gradients(wanted, exact, grad.double())]
     errors = []
     for source in (ops, made.Eager()):
-        found = getattr(source, name)(*tensors)
+        found = call(source, name, *tensors)
         errors.append([(a.double() - b).abs().max().item() for a, b in zip([found, *gradients(found, tensors, grad)], right)])
     rounding = {"bf16": 2.0**-9, "f16": 2.0**-12, "f32": 2.0**-22}[dtype]
     for mine, torchs, exactly in zip(*errors, right):
@@ -114,14 +121,14 @@ def test_as_near_as_torch_itself(made, ops, device, name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_gradcheck(made, ops, device, name):
     for shape in ((3, 4), (2, 3, 6), (1, 2)):
-        assert torch.autograd.gradcheck(getattr(ops, name), given(made, name, shape, torch.float64, device))
+        assert torch.autograd.gradcheck(lambda *t: call(ops, name, *t), given(made, name, shape, torch.float64, device))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_opcheck(made, ops, device, name, dtype):
     raw = ops.raw[name, DTYPES[dtype]]
-    flat = (24,) if name == "swiglu" else (2, 5, 8) if name == "rope" else (3, 8)
+    flat = {"swiglu": (24,), "swiglu_halves": (3, 2, 8)}.get(name, (2, 5, 8) if name in ("rope", "rope_heads", "masked_softmax") else (3, 8))
     tensors = given(made, name, flat, DTYPES[dtype], device)
     turned = [t.detach().t().contiguous().t().requires_grad_() if t.dim() == 2 else t for t in tensors]
     for sample in (tensors, turned, [t.detach() for t in tensors]):
@@ -144,15 +151,15 @@ def test_tensors_that_are_not_contiguous(made, ops, device, name, layout):
         assert not any(o.is_contiguous() and layout != "an odd address" for o, p in zip(other, plain) if p.dim() > 2)
         for tensors in (plain, other):
             tensors[0].requires_grad_()
-        found = [getattr(ops, name)(*tensors) for tensors in (plain, other)]
+        found = [call(ops, name, *tensors) for tensors in (plain, other)]
         assert torch.equal(*found)
         grad = torch.randn_like(found[0])
         for layouts in (grad, grad.transpose(0, 1).contiguous().transpose(0, 1)):
             one, two = (torch.autograd.grad(f, t[0], layouts, retain_graph=True)[0] for f, t in zip(found, (plain, other)))
             assert torch.equal(one, two)
-    x = torch.randn(1, 1, 10, device=device).expand(4, 6, 10)
-    rest = [t.detach() for t in given(made, name, (4, 6, 10), torch.float32, device)[1:]]
-    assert torch.equal(getattr(ops, name)(x, *rest), getattr(ops, name)(x.contiguous(), *rest))
+    x, *rest = [t.detach() for t in given(made, name, (4, 6, 10), torch.float32, device)]
+    x = x[:1, :1].expand(x.shape)
+    assert torch.equal(call(ops, name, x, *rest), call(ops, name, x.contiguous(), *rest))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -161,8 +168,8 @@ def test_nothing_at_all(made, ops, device, name, dtype):
     """Without rows there are no results, and gradients of weights are zeros."""
     for shape in ((0, 8), (4, 0, 8), (0, 3, 8), (2, 0, 0, 8)):
         tensors = given(made, name, shape, DTYPES[dtype], device)
-        found = getattr(ops, name)(*tensors)
-        assert found.shape == shape and found.dtype == DTYPES[dtype]
+        found = call(ops, name, *tensors)
+        assert found.shape == call(made.Eager(), name, *tensors).shape and found.dtype == DTYPES[dtype]
         for made_of, grad in zip([t for t in tensors if t.requires_grad], gradients(found, tensors, torch.zeros_like(found))):
             assert grad.shape == made_of.shape and (grad == 0).all()
 
@@ -203,10 +210,10 @@ def test_what_does_not_fit_is_refused(made, ops, device, name):
 def test_compiled_and_exported(made, ops, device, name, dynamic):
     """No graph breaks, forward and backward; sizes stay symbols."""
     torch._dynamo.reset()
-    compiled = torch.compile(lambda *t: getattr(ops, name)(*t).sin(), fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    compiled = torch.compile(lambda *t: call(ops, name, *t).sin(), fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for rows in (5, 9):
         tensors = given(made, name, (3, rows, 8), torch.float32, device)
-        plain = getattr(ops, name)(*tensors).sin()
+        plain = call(ops, name, *tensors).sin()
         found = compiled(*tensors)
         torch.testing.assert_close(found, plain)
         for one, other in zip(gradients(found, tensors, torch.ones_like(found)), gradients(plain, tensors, torch.ones_like(plain))):
@@ -214,25 +221,34 @@ def test_compiled_and_exported(made, ops, device, name, dynamic):
 
     class Model(torch.nn.Module):
         def forward(self, *t):
-            return getattr(ops, name)(*t)
+            return call(ops, name, *t)
 
     first = [t.detach() for t in given(made, name, (4, 6, 8), torch.float32, device)]
     batch = torch.export.Dim("batch", min=1, max=64)
-    shapes = (tuple({0: batch} if t.dim() == 3 else None for t in first),)
+    shapes = (tuple({0: batch} if t.dim() > 2 else None for t in first),)
     exported = torch.export.export(Model(), tuple(first), dynamic_shapes=shapes)
     other = [t.detach() for t in given(made, name, (9, 6, 8), torch.float32, device)]
-    assert torch.equal(exported.module()(*other), getattr(ops, name)(*other))
+    assert torch.equal(exported.module()(*other), call(ops, name, *other))
 
 
-def test_a_block_trains(made, ops, device):
+@pytest.mark.parametrize("at_once", (False, True))
+def test_a_block_trains(made, ops, device, at_once):
     """Ten steps of a transformer block of these operators go as with torch's own."""
+    seen = torch.zeros(10, 10, device=device).masked_fill(torch.ones(10, 10, dtype=torch.bool, device=device).triu(1), -torch.inf)
+
     def block(source, p, x, cos, sin):
         h = source.rms_norm(x, p["norm"])
-        q, k, v = (h @ p["qkv"]).view(*x.shape[:-1], 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = source.rope(q, cos, sin), source.rope(k, cos, sin)
-        x = x + (source.softmax(q @ k.mT / 8**0.5) @ v).transpose(1, 2).flatten(2) @ p["out"]
-        gate, up = (source.layer_norm(x, p["weight"], p["bias"]) @ p["up"]).chunk(2, -1)
-        return x + source.swiglu(gate, up) @ p["down"]
+        product = (h @ p["qkv"]).view(*x.shape[:-1], 3, 2, 8)
+        if at_once:
+            q, k, v = source.rope_heads(product, cos, sin)
+            weights = source.masked_softmax(q @ k.mT, seen)
+        else:
+            q, k, v = product.permute(2, 0, 3, 1, 4).unbind(0)
+            q, k = source.rope(q, cos, sin), source.rope(k, cos, sin)
+            weights = source.softmax(q @ k.mT / 8**0.5)
+        x = x + (weights @ v).transpose(1, 2).flatten(2) @ p["out"]
+        h = source.layer_norm(x, p["weight"], p["bias"]) @ p["up"]
+        return x + (source.swiglu_halves(h) if at_once else source.swiglu(*h.chunk(2, -1))) @ p["down"]
 
     shapes = {"norm": (16,), "qkv": (16, 48), "out": (16, 16), "weight": (16,), "bias": (16,), "up": (16, 64), "down": (32, 16)}
     start = {name: torch.randn(shape, device=device) * 0.3 for name, shape in shapes.items()}
@@ -265,7 +281,7 @@ def free_bytes(device):
 
 
 @pytest.mark.parametrize("backward", (False, True), ids=("forward", "backward"))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:5])
 def test_more_than_two_to_the_31_elements(made, ops, device, name, backward):
     if not os.environ.get("ACCRT_TEST_ALL"):
         pytest.skip("it takes a minute and up to 22 GB: ACCRT_TEST_ALL=1 runs it")

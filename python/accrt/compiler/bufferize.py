@@ -198,7 +198,7 @@ class _Bufferizer:
 
     def block(self, block: Block) -> List[Command]:
         self.out.append([])
-        for op in block.ops:
+        for op in reversed(block.ops):  # a part may be a concatenation
             if op.name == "aten.cat":
                 self._want_parts(op)
         for op in block.ops:

@@ -312,7 +312,7 @@ _rule("accrt.layer_norm_backward")(_norm_backward)
 def _softmax_backward(op: Op, operands: Specs, results: Specs) -> Lowering:
     if ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax_backward: kernels take the last dimension")
-    return named(gradients.lower_softmax_backward(operands[0], operands[1], results[0]), grad=("in", 0), result=("in", 1), out=OUT)
+    return named(gradients.lower_softmax_backward(operands[0], operands[1], results[0], op.attrs["scale"]), grad=("in", 0), result=("in", 1), out=OUT)
 
 
 def _reduce(kind: str) -> Rule:
@@ -627,8 +627,8 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is
 #: written.
-IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.softmax_backward", "accrt.rope", "accrt.rope_at",
-            "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3", "accrt.lora_pair", "accrt.lora_pair2", "accrt.lora_pair3")  # fmt: skip
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.masked_softmax", "accrt.softmax_backward", "accrt.rope",
+            "accrt.rope_at", "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3", "accrt.lora_pair", "accrt.lora_pair2", "accrt.lora_pair3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window",
             "accrt.group_norm_last")  # fmt: skip

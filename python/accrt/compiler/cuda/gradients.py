@@ -74,7 +74,7 @@ select.rule("accrt.layer_norm_backward", "cuda")(_norm_backward)
 
 @functools.lru_cache(maxsize=None)
 def softmax_backward_kernel(x: str) -> KernelDef:
-    params = [reads("grad"), reads("result"), writes("out")] + [symbol(n) for n in ("rows", "n", "grad_row", "result_row", "out_row")]
+    params = [reads("grad"), reads("result"), writes("out")] + [symbol(n) for n in ("rows", "n", "grad_row", "result_row", "out_row")] + [scalar("scale", "f64")]
     return make_kernel(f"softmax_backward_{x}", "softmax_backward", "softmax_backward.cu", params, softmax_grid(x), flags=FLAGS, X_TAG=x)
 
 
@@ -82,5 +82,5 @@ def softmax_backward_kernel(x: str) -> KernelDef:
 def _softmax_backward(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     if ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax_backward: kernels take the last dimension")
-    made = host.lower_softmax_backward(operands[0], operands[1], results[0])
+    made = host.lower_softmax_backward(operands[0], operands[1], results[0], op.attrs["scale"])
     return select.named(launch(softmax_backward_kernel(operands[0].dtype), made.buffers, made.values), grad=("in", 0), result=("in", 1), out=select.OUT)

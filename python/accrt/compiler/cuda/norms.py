@@ -163,6 +163,35 @@ def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> La
     return launch(softmax_kernel(x.dtype, *row_shape(x.shape[-1], x.dtype, _SOFTMAX_CHUNKS)), {"x": "x", "out": "out"}, values)
 
 
+@functools.lru_cache(maxsize=None)
+def masked_softmax_kernel(x: str, mask: str, threads: int, chunks: int, n: int) -> KernelDef:
+    names = ("rows", "n", "x_row", "out_row", "mask_row", "mask_rows")
+    params = [reads("x"), reads("mask", optional=True), writes("out")] + [symbol(n) for n in names] + [scalar("scale", "f64")]
+    grid, block = (_row_grid(threads), _block(threads)) if threads else (softmax_grid(x), _SOFTMAX_THREADS)
+    name = f"masked_softmax_{x}_{mask}_{threads}x{chunks}_{n}"
+    arguments = (TYPES[x], TYPES[mask], threads, chunks, n)
+    return entry_kernel(name, "masked_softmax", "softmax.cuh", "ACCRT_CUDA_MASKED_SOFTMAX", arguments, params, grid, block)
+
+
+def lower_masked_softmax(x: TensorSpec, mask: Optional[TensorSpec], out: TensorSpec, scale: float) -> Launch:
+    """softmax of scale * x + mask over the last axis, in one kernel. Operands: x, mask, out; out
+    may be the memory of x. The rows of mask, which may be fewer, begin anew behind its last one."""
+    if x.dtype != out.dtype or x.dtype not in FLOATS or (mask is not None and mask.dtype not in (x.dtype, "bool")):
+        raise ValueError(f"masked_softmax: types {x.dtype} and {out.dtype}; one of {', '.join(FLOATS)} is needed")
+    for spec, what in ((x, "x"), (out, "out"), (mask, "mask")):
+        if spec is not None:
+            require_contiguous_last(spec, what)
+    rows, x_row = collapse_rows(x, "x")
+    _, out_row = collapse_rows(out, "out")
+    mask_rows, mask_row = collapse_rows(mask, "mask") if mask is not None else (1, 0)
+    values = {
+        "rows": rows, "n": x.shape[-1], "x_row": x_row, "out_row": out_row, "mask_row": mask_row, "mask_rows": ex.maximum(mask_rows, 1),
+        "scale": scale,
+    }  # fmt: skip
+    kernel = masked_softmax_kernel(x.dtype, mask.dtype if mask is not None else "bool", *row_shape(x.shape[-1], x.dtype, _SOFTMAX_CHUNKS))
+    return launch(kernel, {"x": "x", "out": "out", **({"mask": "mask"} if mask is not None else {})}, values)
+
+
 # ---- Rules ---------------------------------------------------------------------------------------
 
 
@@ -188,3 +217,9 @@ def _softmax(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     if operands[0].rank == 0 or ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax: kernels take the last dimension")
     return select.named(lower_softmax(operands[0], results[0]), x=("in", 0), out=select.OUT)
+
+
+@select.rule("accrt.masked_softmax", "cuda", priority=10)
+def _masked_softmax(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    made = lower_masked_softmax(operands[0], operands[1], results[0], op.attrs["scale"])
+    return select.named(made, x=("in", 0), out=select.OUT, **_present(op, mask=1))

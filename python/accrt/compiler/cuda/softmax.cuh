@@ -4,9 +4,9 @@
  * ACCRT_CUDA_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N): X is the type of input and result;
  * threads, chunks and N as in norm.cuh; THREADS of 0 is a block of 256. Optional: `mask` of type
  * MASK (floats: added; bool as uint8_t: false takes out), of which row r takes row r /
- * mask_rows_each % mask_rows. A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums
- * are float, exponentials ex2.approx (2 ulp): the relative error stays under 2^-20 beside the
- * rounding of X. */
+ * mask_rows_each % mask_rows. ACCRT_CUDA_MASKED_SOFTMAX is the same of `scale` times x.
+ * A row of -inf alone gives NaN, as does a row with +inf or NaN. Sums are float, exponentials
+ * ex2.approx (2 ulp): the relative error stays under 2^-20 beside the rounding of X. */
 #ifndef ACCRT_CUDA_SOFTMAX_CUH_
 #define ACCRT_CUDA_SOFTMAX_CUH_
 
@@ -28,16 +28,17 @@ static __device__ __forceinline__ float masked(float x, uint8_t mask) {
 }
 
 template <class X, class MASK, int COUNT>
-static __device__ __forceinline__ void softmax_read(const X* x, const MASK* mask, int at,
-                                                    float (&value)[COUNT]) {
+static __device__ __forceinline__ void softmax_read(const X* x, const MASK* mask, float scale,
+                                                    int at, float (&value)[COUNT]) {
   const vector<X, COUNT> v = load_vector<X, COUNT>(x + at);
 #pragma unroll
   for (int i = 0; i < COUNT; i++)
-    value[i] = to_float(v.item[i]);
+    value[i] = to_float(v.item[i]) * scale;
   if (mask) {
+    const vector<MASK, COUNT> m = load_vector<MASK, COUNT>(mask + at);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-      value[i] = masked(value[i], mask[at + i]);
+      value[i] = masked(value[i], m.item[i]);
   }
 }
 
@@ -56,9 +57,9 @@ template <int THREADS> struct softmax_block {
 };
 
 template <class X, class MASK, int THREADS, int CHUNKS, int N>
-static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask, X* out, int n,
-                                                    bool logarithm, int thread, int lanes,
-                                                    float (*scratch)[32]) {
+static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask, float scale,
+                                                    X* out, int n, bool logarithm, int thread,
+                                                    int lanes, float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X);
   const int step = lanes * COUNT;
   const int size = N > 0 ? N : n, first = thread * COUNT;
@@ -66,7 +67,7 @@ static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
     if (first + c * step < size) {
-      softmax_read<X, MASK, COUNT>(x, mask, first + c * step, value[c]);
+      softmax_read<X, MASK, COUNT>(x, mask, scale, first + c * step, value[c]);
     } else {
 #pragma unroll
       for (int i = 0; i < COUNT; i++)
@@ -109,26 +110,26 @@ static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask
 }
 
 template <class X, class MASK, int THREADS>
-static __device__ __forceinline__ void softmax_again(const X* x, const MASK* mask, X* out, int n,
-                                                     bool logarithm, int thread, int lanes,
-                                                     float (*scratch)[32]) {
+static __device__ __forceinline__ void softmax_again(const X* x, const MASK* mask, float scale,
+                                                     X* out, int n, bool logarithm, int thread,
+                                                     int lanes, float (*scratch)[32]) {
   float value[1], top = -INFINITY, total = 0.0f;
 #pragma unroll 4
   for (int at = thread; at < n; at += lanes) {
-    softmax_read<X, MASK, 1>(x, mask, at, value);
+    softmax_read<X, MASK, 1>(x, mask, scale, at, value);
     top = fmaxf(top, value[0]);
   }
   top = row_join<join_largest, THREADS, SOFTMAX_WARPS>(top, lanes, scratch[0]);
 #pragma unroll 4
   for (int at = thread; at < n; at += lanes) {
-    softmax_read<X, MASK, 1>(x, mask, at, value);
+    softmax_read<X, MASK, 1>(x, mask, scale, at, value);
     total += fast_exp2((value[0] - top) * LOG2_E);
   }
   total = row_join<join_sum, THREADS, SOFTMAX_WARPS>(total, lanes, scratch[1]);
   const float factor = 1.0f / total, less = logf(total);
 #pragma unroll 4
   for (int at = thread; at < n; at += lanes) {
-    softmax_read<X, MASK, 1>(x, mask, at, value);
+    softmax_read<X, MASK, 1>(x, mask, scale, at, value);
     const float d = value[0] - top;
     out[at] = from_float<X>(logarithm ? d - less : fast_exp2(d * LOG2_E) * factor);
   }
@@ -136,7 +137,7 @@ static __device__ __forceinline__ void softmax_again(const X* x, const MASK* mas
 
 template <class X, class MASK, int THREADS, int CHUNKS, int N>
 static __device__ __forceinline__ void
-softmax(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x_row,
+softmax(const X* x, const MASK* mask, float scale, X* out, int64_t rows, int64_t n, int64_t x_row,
         int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,
         int64_t logarithm, float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X);
@@ -144,8 +145,10 @@ softmax(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x
   allow_next();
   const int lanes = THREADS > 0 ? THREADS : row_lanes<CHUNKS * COUNT, SOFTMAX_THREADS>(n);
   const int thread = threadIdx.x % lanes, side_by_side = softmax_block<THREADS>::threads / lanes;
+  const bool mask_fits =
+      mask == nullptr || (mask_row % COUNT == 0 && is_aligned(mask, COUNT * sizeof(MASK)));
   const bool wide = (uint32_t)(n | x_row | out_row) % COUNT == 0 && n <= lanes * CHUNKS * COUNT &&
-                    (N == 0 || n == N) && is_aligned(x, 16) && is_aligned(out, 16);
+                    (N == 0 || n == N) && is_aligned(x, 16) && is_aligned(out, 16) && mask_fits;
   int64_t r = (int64_t)blockIdx.x * side_by_side + threadIdx.x / lanes;
   do {
     /* A row that is not there has no elements, and meets the others at the barriers. */
@@ -156,10 +159,11 @@ softmax(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x
     if (THREADS > 0 && r >= rows)
       return;
     if (wide)
-      softmax_kept<X, MASK, THREADS, CHUNKS, N>(from, by, to, size, logarithm != 0, thread, lanes,
-                                                scratch);
+      softmax_kept<X, MASK, THREADS, CHUNKS, N>(from, by, scale, to, size, logarithm != 0, thread,
+                                                lanes, scratch);
     else
-      softmax_again<X, MASK, THREADS>(from, by, to, size, logarithm != 0, thread, lanes, scratch);
+      softmax_again<X, MASK, THREADS>(from, by, scale, to, size, logarithm != 0, thread, lanes,
+                                      scratch);
     r += (int64_t)gridDim.x * side_by_side;
   } while (THREADS == 0 && r - threadIdx.x / lanes < rows);
 }
@@ -172,8 +176,17 @@ softmax(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x
             int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,          \
             int64_t logarithm) {                                                                   \
     __shared__ float scratch[2][32];                                                               \
-    accrt_cuda::softmax<X, MASK, THREADS, CHUNKS, N>(x, mask, out, rows, n, x_row, out_row,        \
+    accrt_cuda::softmax<X, MASK, THREADS, CHUNKS, N>(x, mask, 1.0f, out, rows, n, x_row, out_row,  \
                                                      mask_row, mask_rows, mask_rows_each,          \
                                                      logarithm, scratch);                          \
+  }
+
+#define ACCRT_CUDA_MASKED_SOFTMAX(ENTRY, X, MASK, THREADS, CHUNKS, N)                              \
+  extern "C" __global__ void __launch_bounds__(accrt_cuda::softmax_block<THREADS>::threads)        \
+      ENTRY(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x_row,          \
+            int64_t out_row, int64_t mask_row, int64_t mask_rows, double scale) {                  \
+    __shared__ float scratch[2][32];                                                               \
+    accrt_cuda::softmax<X, MASK, THREADS, CHUNKS, N>(x, mask, (float)scale, out, rows, n, x_row,   \
+                                                     out_row, mask_row, mask_rows, 1, 0, scratch); \
   }
 #endif

@@ -4,7 +4,7 @@
 // Blocks of 256 threads, which walk rows. A row has as many of a block's warps, a power of two, as
 // it has pieces of CHUNKS vectors of 16 bytes for each lane, so a block has several short rows at
 // once. Rows that the threads can keep are read once; longer ones, and those that are not aligned
-// to 16 bytes, twice. `out` may be the memory of grad.
+// to 16 bytes, twice. `scale` is what x was multiplied by before. `out` may be the memory of grad.
 #include "common.cuh"
 
 typedef TYPE(X_TAG) x_t;
@@ -45,7 +45,7 @@ DEVICE void unpack(const uint4& v, work_t (&at)[SIDE]) {
 }
 
 DEVICE void kept_row(const x_t* grad, const x_t* result, x_t* out, index_t n, int at, int lanes,
-                     work_t* scratch) {
+                     work_t scale, work_t* scratch) {
   uint4 g[CHUNKS], r[CHUNKS];
   work_t sum = 0;
 #pragma unroll
@@ -74,7 +74,7 @@ DEVICE void kept_row(const x_t* grad, const x_t* result, x_t* out, index_t n, in
     some_t made;
 #pragma unroll
     for (int e = 0; e < SIDE; e++)
-      made.at[e] = STORE(X_TAG)(other[e] * (one[e] - sum));
+      made.at[e] = STORE(X_TAG)(other[e] * (one[e] - sum) * scale);
     if (i < n)
       *(some_t*)(out + i) = made;
   }
@@ -82,7 +82,7 @@ DEVICE void kept_row(const x_t* grad, const x_t* result, x_t* out, index_t n, in
 
 template <int N>
 DEVICE void long_row(const x_t* grad, const x_t* result, x_t* out, index_t n, int at, int lanes,
-                     work_t* scratch) {
+                     work_t scale, work_t* scratch) {
   typedef vector_t<x_t, N> few_t;
   work_t sum = 0;
 #pragma unroll 2
@@ -99,14 +99,14 @@ DEVICE void long_row(const x_t* grad, const x_t* result, x_t* out, index_t n, in
     few_t made;
 #pragma unroll
     for (int e = 0; e < N; e++)
-      made.at[e] = STORE(X_TAG)(LOAD(X_TAG)(r.at[e]) * (LOAD(X_TAG)(g.at[e]) - sum));
+      made.at[e] = STORE(X_TAG)(LOAD(X_TAG)(r.at[e]) * (LOAD(X_TAG)(g.at[e]) - sum) * scale);
     *(few_t*)(out + i) = made;
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     ENTRY(const x_t* grad, const x_t* result, x_t* out, index_t rows, index_t n, index_t grad_row,
-          index_t result_row, index_t out_row) {
+          index_t result_row, index_t out_row, double scale) {
   __shared__ work_t scratch[2][WARPS];
   int lanes = 32, parity = 0;
   while (lanes < THREADS && lanes * CHUNKS * SIDE < n)
@@ -125,11 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     x_t* const to = out + row * out_row;
     // With one barrier a row, a fast warp may be a row ahead of a slow one: scratch alternates.
     if (wide && n <= lanes * CHUNKS * SIDE)
-      kept_row(g, r, to, size, at, lanes, scratch[parity]);
+      kept_row(g, r, to, size, at, lanes, (work_t)scale, scratch[parity]);
     else if (wide)
-      long_row<SIDE>(g, r, to, size, at, lanes, scratch[parity]);
+      long_row<SIDE>(g, r, to, size, at, lanes, (work_t)scale, scratch[parity]);
     else
-      long_row<1>(g, r, to, size, at, lanes, scratch[parity]);
+      long_row<1>(g, r, to, size, at, lanes, (work_t)scale, scratch[parity]);
     parity ^= 1;
   }
 }

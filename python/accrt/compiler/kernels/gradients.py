@@ -56,18 +56,18 @@ def lower_norm_backward(kind: str, grad: TensorSpec, x: TensorSpec, weight: Tens
 
 @functools.lru_cache(maxsize=None)
 def softmax_backward_kernel(x: str) -> KernelDef:
-    params = layout([reads("grad"), reads("result"), writes("out")] + [symbol(n) for n in ("rows", "n", "grad_row", "result_row", "out_row")])
+    params = layout([reads("grad"), reads("result"), writes("out")] + [symbol(n) for n in ("rows", "n", "grad_row", "result_row", "out_row")] + [scalar("scale", "f64")])
     name = f"softmax_backward_{x}"
     producer = CSource("softmax_backward.c", defines=(("X_TAG", x), ("ENTRY", "accrt_" + name)), struct="softmax_backward_params_t")
     return KernelDef(name, "softmax_backward", producer, params, row_grid("n", 8192))
 
 
-def lower_softmax_backward(grad: TensorSpec, result: TensorSpec, out: TensorSpec) -> Launch:
-    """The gradient of softmax over the last axis. Operands: grad, result, out; out may be the
-    memory of grad."""
+def lower_softmax_backward(grad: TensorSpec, result: TensorSpec, out: TensorSpec, scale: float = 1.0) -> Launch:
+    """The gradient of softmax over the last axis of scale times what it is of. Operands: grad,
+    result, out; out may be the memory of grad."""
     if grad.dtype not in _FLOATS:
         raise ValueError(f"softmax_backward: type {grad.dtype}; a float type is needed")
-    values: Dict[str, Any] = {"n": grad.shape[-1]}
+    values: Dict[str, Any] = {"n": grad.shape[-1], "scale": scale}
     for name, spec in (("grad", grad), ("result", result), ("out", out)):
         require_contiguous_last(spec, name)
         values["rows"], values[name + "_row"] = collapse_rows(spec, name)

@@ -2,7 +2,7 @@
  * result's gradient.
  *
  * Instantiated with X_TAG (all) and ENTRY. 16-bit types are computed in f32. x of the grid walks
- * groups of rows. `out` may be the memory of grad. */
+ * groups of rows. `scale` is what x was multiplied by before. `out` may be the memory of grad. */
 #include "lanes.h"
 #include "types.h"
 
@@ -14,6 +14,7 @@ typedef struct {
   const x_t* result;
   x_t* out;
   int64_t rows, n, grad_row, result_row, out_row;
+  double scale;
 } softmax_backward_params_t;
 
 static work_t inner_run(const x_t* grad, const x_t* result, int64_t n) {
@@ -46,13 +47,14 @@ KERNEL_ENTRY(ENTRY) {
   const softmax_backward_params_t* p = (const softmax_backward_params_t*)dispatch->params;
   int64_t first = part_begin(p->rows, workgroup->workgroup_id[0], dispatch->workgroup_count[0]);
   int64_t end = part_begin(p->rows, workgroup->workgroup_id[0] + 1, dispatch->workgroup_count[0]);
+  work_t scale = (work_t)p->scale;
   for (int64_t row = first; row < end; row++) {
     const x_t* grad = p->grad + row * p->grad_row;
     const x_t* result = p->result + row * p->result_row;
     x_t* out = p->out + row * p->out_row;
     work_t inner = inner_product(grad, result, p->n);
     INDEPENDENT for (int64_t i = 0; i < p->n; i++) out[i] =
-        STORE(X_TAG)(LOAD(X_TAG)(result[i]) * (LOAD(X_TAG)(grad[i]) - inner));
+        STORE(X_TAG)(LOAD(X_TAG)(result[i]) * (LOAD(X_TAG)(grad[i]) - inner) * scale);
   }
   return KERNEL_OK;
 }

@@ -83,18 +83,23 @@ def _infer_layer_norm_backward(op: Op) -> Types:
 # ---- Softmax -------------------------------------------------------------------------------------
 
 
-def _softmax_backward(grad: Any, result: Any, dim: int = -1) -> Any:
-    return result * (grad - numpy().sum(grad * result, dim, keepdims=True))
+def _softmax_backward(grad: Any, result: Any, dim: int = -1, scale: float = 1.0) -> Any:
+    return result * (grad - numpy().sum(grad * result, dim, keepdims=True)) * scale
 
 
 def _decompose_softmax_backward(op: Op) -> Value:
     grad, result = (_wide(v) for v in op.operands)
-    return (result * (grad - (grad * result).sum(op.attrs["dim"], True))).to_copy(op.operands[0].dtype)
+    made = result * (grad - (grad * result).sum(op.attrs["dim"], True))
+    return (made if op.attrs["scale"] == 1.0 else made * op.attrs["scale"]).to_copy(op.operands[0].dtype)
 
 
-@define("accrt.softmax_backward(Tensor grad, Tensor result, int dim=-1)", reference=_softmax_backward, decompose=_decompose_softmax_backward)
+@define(
+    "accrt.softmax_backward(Tensor grad, Tensor result, int dim=-1, float scale=1.0)",
+    reference=_softmax_backward, decompose=_decompose_softmax_backward,
+)  # fmt: skip
 def _infer_softmax_backward(op: Op) -> Types:
-    """The gradient of x of x.softmax(dim), of its result and of that result's gradient."""
+    """The gradient of x of x.softmax(dim), or of x.masked_softmax(mask, scale) with that scale, of
+    its result and of that result's gradient."""
     _check_gradient(op)
     axis_of(op.attrs["dim"], op.operands[0].rank)
     return [op.operands[0].type]

@@ -82,6 +82,42 @@ def _infer_softmax(op: Op) -> Types:
     return unary_inference(True)(op)
 
 
+def _masked_softmax(x: Any, mask: Any = None, scale: float = 1.0) -> Any:
+    np = numpy()
+    x = x * scale
+    if mask is not None:
+        x = np.where(mask, x, -np.inf) if mask.dtype == bool else x + mask
+    return _softmax(x)
+
+
+def _decompose_masked_softmax(op: Op) -> Value:
+    """Rounded once, at the end."""
+    x, mask = op.operands
+    wide = x if x.dtype == "f64" else x.to_copy("f32")
+    scaled = wide if op.attrs["scale"] == 1.0 else wide * op.attrs["scale"]
+    if mask is not None:
+        scaled = mask.where(scaled, -math.inf) if mask.dtype == "bool" else scaled + mask.to_copy(wide.dtype)
+    return scaled.softmax(-1).to_copy(x.dtype)
+
+
+@define(
+    "accrt.masked_softmax(Tensor self, Tensor? mask=None, float scale=1.0)",
+    reference=_masked_softmax, decompose=_decompose_masked_softmax,
+)  # fmt: skip
+def _infer_masked_softmax(op: Op) -> Types:
+    """The softmax over the last dimension of scale * x + mask. mask: numbers of the type of x, or
+    bool, which takes out where it is false; its dimensions are the last ones of x."""
+    x, mask = op.operands
+    if x.rank == 0 or x.dtype not in FLOATS:
+        raise IRError(f"{op.name} of {x.type}: floats with a dimension are needed")
+    if mask is not None:
+        if mask.dtype not in (x.dtype, "bool") or not 0 < mask.rank <= x.rank:
+            raise IRError(f"{op.name} of {x.type} with a mask of {mask.type}: {x.dtype} or bool of its last dimensions is needed")
+        for size, wanted in zip(mask.shape, x.shape[x.rank - mask.rank:]):
+            need_same(size, wanted, "the mask of a softmax")
+    return [x.type]
+
+
 def _layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     np = numpy()
     mean = np.mean(x, -1, keepdims=True) if x.size else x
