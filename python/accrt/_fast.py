@@ -7,16 +7,19 @@ it is beside libaccrt.so.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 import weakref
 from typing import Any
 
 from . import _ffi
 from ._library import lib
+from ._system import loaded_library
 from ._waits import SLICE_NS
 
 FILE = "_native.abi3.so"
@@ -75,6 +78,32 @@ def learn_class(kind: type) -> None:
             native.learn_exchange(kind, table, hasattr(kind, "requires_grad"))
         except ValueError:  # a capsule of another name
             pass
+        else:
+            _learn_questions(kind)
+
+
+def _learn_questions(kind: type) -> None:
+    """Whether a gradient of a tensor of torch's is wanted, and whether it is negated, is asked in
+    C++ where torch has these functions, and its objects have the address of the tensor, as samples
+    show. They are made in a new thread, where no mode and no default device is."""
+    torch = sys.modules.get("torch")
+    if torch is None or kind is not torch.Tensor:
+        return
+
+    def learn() -> None:
+        with contextlib.suppress(Exception):  # of any kind: then they are asked in Python
+            core, cpu = loaded_library("libc10.so"), loaded_library("libtorch_cpu.so")
+            functions = (core._ZNK3c1010TensorImpl13requires_gradEv, cpu._ZN2at6native6is_negERKNS_6TensorE)
+            plain, leaf = torch.empty(2), torch.empty(2, requires_grad=True)
+            samples = ((plain, False, False), (leaf, True, False), (leaf * 2, True, False), (torch._neg_view(plain), False, True),
+                       (leaf.detach(), False, False), (torch._neg_view(leaf), True, True))
+            native.learn_questions(kind, kind.__basicsize__, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions),
+                                   tuple((t, t._cdata, *answers) for t, *answers in samples))
+
+    with contextlib.suppress(RuntimeError):  # the process ends: there are no new threads
+        thread = threading.Thread(target=learn)
+        thread.start()
+        thread.join()
 
 
 def capsule(source: object) -> Any:

@@ -72,6 +72,8 @@ static PyMethodDef methods[] = {
     {"learn_array", accrt_native_learn_array, METH_VARARGS, "learn_array(numpy.ndarray)"},
     {"learn_dtype", accrt_native_learn_dtype, METH_VARARGS, "learn_dtype(dtype, id)"},
     {"learn_tensor", accrt_native_learn_tensor, METH_VARARGS, "learn_tensor(Tensor, ids)"},
+    {"learn_questions", accrt_native_learn_questions, METH_VARARGS,
+     "learn_questions(type, size, wants_gradient, is_negative, samples)"},
     {"learn_exchange", accrt_native_learn_exchange, METH_VARARGS,
      "learn_exchange(type, capsule, asks_gradient)"},
     {"learn_cuda_array", accrt_native_learn_cuda_array, METH_VARARGS, "learn_cuda_array(type)"},

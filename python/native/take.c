@@ -182,9 +182,86 @@ static bool take_managed(const exchange_managed_t* managed, native_view_t* view)
   return true;
 }
 
+/* What torch asks its own tensors, in C++: c10::TensorImpl::requires_grad() const, and
+ * at::native::is_neg(const at::Tensor&), which is a pointer to such an object. `place` is where
+ * Python's object of a tensor has that pointer; 0: it is not known. */
+static struct {
+  bool (*wants_gradient)(const void* tensor);
+  bool (*is_negative)(void* const* reference);
+  size_t place;
+  const PyObject* type; /* torch's class */
+} questions;
+
+/* The pointer to a tensor in an object of torch's class or of a subclass; NULL: ask in Python. */
+static void* const* reference_in(PyObject* value) {
+  if (questions.place == 0)
+    return NULL;
+  void* const* reference = (void* const*)((const char*)value + questions.place);
+  return *reference != NULL ? reference : NULL;
+}
+
+native_answer_t accrt_native_wants_gradient(PyObject* value) {
+  void* const* reference = reference_in(value);
+  if (reference != NULL)
+    return questions.wants_gradient(*reference) ? ANSWER_YES : ANSWER_NO;
+  PyObject* wanted = PyObject_GetAttr(value, accrt_native_names.requires_grad);
+  Py_XDECREF(wanted);
+  return wanted == Py_False ? ANSWER_NO : wanted == Py_True ? ANSWER_YES : ANSWER_UNKNOWN;
+}
+
+/* Reads samples, (object, address of its tensor, wants a gradient, is negative) each. */
+static bool are_answered(PyObject* samples, size_t place) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(samples); ++i) {
+    PyObject* object;
+    unsigned long long tensor;
+    int wants, negative;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(samples, i), "OKpp", &object, &tensor, &wants, &negative))
+      return false;
+    void* const* reference = (void* const*)((const char*)object + place);
+    if ((uintptr_t)*reference != tensor)
+      return false;
+    /* The address is right: torch's functions may have it. */
+    if (questions.wants_gradient(*reference) != (wants != 0) ||
+        questions.is_negative(reference) != (negative != 0))
+      return false;
+  }
+  return PyTuple_Size(samples) > 0;
+}
+
+/* learn_questions(type, size, wants_gradient, is_negative, samples): torch's class, the size of its
+ * objects, the addresses of torch's functions, and samples that are asked. Whether all was as
+ * expected: if not, tensors are asked in Python. */
+PyObject* accrt_native_learn_questions(PyObject* module, PyObject* arguments) {
+  (void)module;
+  unsigned long long functions[2];
+  Py_ssize_t size;
+  PyObject *type, *samples;
+  if (!PyArg_ParseTuple(arguments, "O!nKKO!", &PyType_Type, &type, &size, &functions[0],
+                        &functions[1], &PyTuple_Type, &samples))
+    return NULL;
+  memcpy(&questions.wants_gradient, &functions[0], sizeof questions.wants_gradient);
+  memcpy(&questions.is_negative, &functions[1], sizeof questions.is_negative);
+  questions.place = 0;
+  size_t found = 0;
+  for (size_t at = sizeof(PyObject); found == 0 && at + sizeof(void*) <= (size_t)size;
+       at += sizeof(void*)) {
+    if (are_answered(samples, at))
+      found = at;
+  }
+  if (PyErr_Occurred() != NULL)
+    return NULL;
+  questions.place = found;
+  Py_INCREF(type); /* as known classes, for as long as the process */
+  questions.type = type;
+  return PyBool_FromLong(found != 0);
+}
+
 /* Whether the memory is all that there is to a tensor: no gradient of it is wanted, and its
  * numbers are not the negatives of what lies there. */
 static bool is_plain(const known_class_t* known, PyObject* value) {
+  void* const* reference = known->type == questions.type ? reference_in(value) : NULL;
+  if (reference != NULL)
+    return !questions.wants_gradient(*reference) && !questions.is_negative(reference);
   PyObject* wanted = PyObject_GetAttr(value, accrt_native_names.requires_grad);
   Py_XDECREF(wanted);
   if (wanted != Py_False)
@@ -393,6 +470,10 @@ bool accrt_native_is_negative(PyObject* value) {
     if (known->source != SOURCE_EXCHANGE || !known->asks_gradient ||
         !PyObject_TypeCheck(value, (PyTypeObject*)known->type))
       continue;
+    void* const* reference =
+        (const PyObject*)Py_TYPE(value) == questions.type ? reference_in(value) : NULL;
+    if (reference != NULL)
+      return questions.is_negative(reference);
     PyObject* negative =
         known->is_neg != NULL ? PyObject_CallFunctionObjArgs(known->is_neg, value, NULL) : NULL;
     Py_XDECREF(negative);

@@ -102,9 +102,8 @@ static asks_t asks_of(const entry_t* self, PyObject* value, int depth) {
   const PyObject* type = (PyObject*)Py_TYPE(value);
   if (type != self->plain[0] && type != self->plain[1])
     return ASKS_UNKNOWN;
-  PyObject* asks = PyObject_GetAttr(value, accrt_native_names.requires_grad);
-  Py_XDECREF(asks);
-  return asks == Py_False ? ASKS_NOTHING : asks == Py_True ? ASKS_GRADIENT : ASKS_UNKNOWN;
+  const native_answer_t answer = accrt_native_wants_gradient(value);
+  return answer == ANSWER_NO ? ASKS_NOTHING : answer == ANSWER_YES ? ASKS_GRADIENT : ASKS_UNKNOWN;
 }
 
 static asks_t asks_of_values(const entry_t* self, PyObject* values, int depth) {

@@ -1,11 +1,14 @@
 """torch's tensors in and out, without a copy. Runs where torch is installed: `./dev torch-test`;
 skipped elsewhere, since no test of the project may need it."""
+import ctypes
 import subprocess
 import sys
 
 import pytest
 
 import accrt
+from accrt import _fast
+from accrt._system import loaded_library
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
@@ -143,6 +146,46 @@ def test_what_dlpack_cannot_say_is_refused(echo, device):
     assert echo.f32(negative.resolve_neg()).tolist() == [-1] * 16
     assert echo.f32(torch.nn.Parameter(torch.ones(16), requires_grad=False)).tolist() == [1] * 16
     assert echo.f32(wanted.detach()).tolist() == [1] * 16
+
+
+@pytest.fixture
+def asked_in_python():
+    """Tensors say in Python whether a gradient of them is wanted, and whether they are negated, as
+    where torch's C++ functions are not known."""
+    sample, words = torch.zeros(2), ctypes.c_void_p(1)
+    assert _fast.native.learn_questions(torch.Tensor, torch.Tensor.__basicsize__, words.value, words.value, ((sample, 1, False, False),)) is False
+    yield
+    _fast._learn_questions(torch.Tensor)
+
+
+@pytest.mark.skipif(_fast.native is None, reason="accrt._native is not there")
+def test_what_is_asked_in_cpp_is_what_python_says(echo, device, asked_in_python):
+    """The samples find where an object has its tensor; wrong answers are not accepted. Either way
+    the same tensors are refused."""
+    test_what_dlpack_cannot_say_is_refused(echo, device)
+    library = {name: loaded_library(name) for name in ("libc10.so", "libtorch_cpu.so")}
+    functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (
+        library["libc10.so"]._ZNK3c1010TensorImpl13requires_gradEv, library["libtorch_cpu.so"]._ZN2at6native6is_negERKNS_6TensorE)]
+
+    def learn(*samples, size=torch.Tensor.__basicsize__):
+        return _fast.native.learn_questions(torch.Tensor, size, *functions, samples)
+
+    plain, leaf = torch.zeros(2), torch.zeros(2, requires_grad=True)
+    samples = [(t, t._cdata, t.requires_grad, t.is_neg()) for t in (plain, leaf, leaf * 2, torch._neg_view(plain), torch._neg_view(leaf), torch.nn.Parameter(plain))]
+    for wrong in ((plain, plain._cdata, True, False), (plain, plain._cdata, False, True), (leaf, leaf._cdata, False, False), (plain, leaf._cdata, True, False)):
+        assert learn(*samples, wrong) is False
+    assert learn() is False and learn(*samples, size=16) is False
+    assert learn(*samples) is True
+    test_what_dlpack_cannot_say_is_refused(echo, device)
+    call = echo.f32.bind(torch.zeros(16))
+    changed = torch.ones(16)
+    for wanted in (False, True, False):
+        changed.requires_grad_(wanted)
+        if wanted:
+            with pytest.raises(BufferError, match="gradient"):
+                call.set("x", changed)
+        else:
+            call.set("x", changed)
 
 
 def test_a_bound_tensor_keeps_its_storage(echo):
