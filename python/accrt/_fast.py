@@ -51,6 +51,8 @@ native = _load()
 
 #: Classes that were looked at.
 _seen: weakref.WeakSet[type] = weakref.WeakSet()
+#: Whether tensors of torch's are asked in C++.
+asks_in_cpp = False
 
 
 def learn(value: object) -> None:
@@ -91,14 +93,15 @@ def _learn_questions(kind: type) -> None:
         return
 
     def learn() -> None:
+        global asks_in_cpp
         with contextlib.suppress(Exception):  # of any kind: then they are asked in Python
             core, cpu = loaded_library("libc10.so"), loaded_library("libtorch_cpu.so")
             functions = (core._ZNK3c1010TensorImpl13requires_gradEv, cpu._ZN2at6native6is_negERKNS_6TensorE)
             plain, leaf = torch.empty(2), torch.empty(2, requires_grad=True)
             samples = ((plain, False, False), (leaf, True, False), (leaf * 2, True, False), (torch._neg_view(plain), False, True),
                        (leaf.detach(), False, False), (torch._neg_view(leaf), True, True))
-            native.learn_questions(kind, kind.__basicsize__, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions),
-                                   tuple((t, t._cdata, *answers) for t, *answers in samples))
+            asks_in_cpp = native.learn_questions(kind, kind.__basicsize__, *(ctypes.cast(f, ctypes.c_void_p).value for f in functions),
+                                                 tuple((t, t._cdata, *answers) for t, *answers in samples))
 
     with contextlib.suppress(RuntimeError):  # the process ends: there are no new threads
         thread = threading.Thread(target=learn)

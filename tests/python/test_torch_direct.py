@@ -344,7 +344,7 @@ def test_a_check_that_keeps_failing_is_made_again(operators, first):
                 op(*others)
         assert len(made) - before <= 12
     finally:
-        host.make_with(maker, _shim._check)
+        host.make_with(maker, lambda *given: None)
 
 
 def test_nothing_is_kept(operators, direct):

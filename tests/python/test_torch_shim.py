@@ -15,6 +15,7 @@ import weakref
 import pytest
 
 import accrt
+from accrt import _fast
 from accrt.compiler import compile
 import rotation
 from test_torch_operators import arguments, module, NAMES, registered, TARGETS
@@ -347,6 +348,7 @@ def test_arguments_like_those_before_are_checked_at_once(bundle, operators, runs
         return check and (lambda *values: (answers.append(check(*values)), answers[-1])[1])
 
     monkeypatch.setattr(_shim, "_check", counting)
+    monkeypatch.setattr(_fast, "asks_in_cpp", False)  # where tensors are, nothing else is
     made = registered(bundle, "accrt_checked")
     op, (a, b) = made["silu_mul"], (EIGHT.clone(), EIGHT + 1)
     wanted = torch.nn.functional.silu(a) * b
@@ -475,7 +477,6 @@ def test_the_way_of_gpus_on_the_host(bundle, operators):
     tests/gpu/test_torch_operator.py is for real."""
     from operator import index
 
-    from accrt import _fast
     from accrt.torch import _cuda, _shim
 
     state = {"captured": 0, "stream": 7, "device": -1}
@@ -537,7 +538,6 @@ def test_the_way_of_gpus_on_the_host(bundle, operators):
 
 def test_operators_are_pythons_when_no_kernel_is_left(bundle, operators, runs, monkeypatch):
     import accrt.torch
-    from accrt import _fast
 
     assert _fast.native.kernels_left() > 400
     monkeypatch.setattr(_fast.native, "kernels_left", lambda: 2)
@@ -548,7 +548,6 @@ def test_operators_are_pythons_when_no_kernel_is_left(bundle, operators, runs, m
 
 
 def test_what_a_shim_refuses(operators):
-    from accrt import _fast
 
     native = _fast.native
     for wrong in ([], [0], None, ["x"] * 17):

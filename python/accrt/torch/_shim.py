@@ -117,7 +117,8 @@ def _maker(kind: str) -> Optional[Callable[..., torch.Tensor]]:
 
 def _check(*given: Any) -> Optional[Callable[..., bool]]:
     """Says whether arguments are as these, which want no gradient: torch's check of compiled
-    code's. It asks for the class, the dispatcher's keys, type, device, shape and strides."""
+    code's. It asks for the class, the dispatcher's keys, type, device, shape and strides. Where
+    tensors are asked in C++, that is less than one such check."""
     guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
     if guards is None or not all(isinstance(v, torch.Tensor) and not v.requires_grad and not v.is_neg() for v in given):
         return None
@@ -183,9 +184,11 @@ class Kernels:
             self._gpu = _fast.native.Shim(space, name, f"{space}::{fallback}", "CUDA", _device("cuda"), capturing, inputs, results)
         else:
             library.impl(name, operator.run_on_gpu, "CUDA")
+        _fast.learn_class(torch.Tensor)
+        checker = () if _fast.asks_in_cpp else (_check,)
         for shim, place in ((self._host, "cpu"), (self._gpu, "cuda")):
             if shim is not None and _maker(place) is not None:
-                shim.make_with(_maker(place), _check)
+                shim.make_with(_maker(place), *checker)
 
     def shims(self) -> tuple[Any, Any]:
         """What may be called without torch's dispatcher: on processors, on GPUs."""
