@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import random
 import re
 import resource
@@ -148,38 +149,50 @@ def test_a_grammar_that_was_too_complex_is_not_tried_again_at_once(monkeypatch):
     assert tried == ["a", "b", "a"]
 
 
-def test_grammars_that_take_long_leave_a_worker(monkeypatch):
+def test_grammars_wait_for_their_turn(monkeypatch):
     monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 0.3)
-    turns, held, ended = grammar.Turns(1), threading.Event(), threading.Event()
+    turns, held, ended, said = grammar.Turns(1), threading.Event(), threading.Event(), queue.Queue()
 
     def hold():
-        with turns.turn():
-            held.set()
-            ended.wait(20)
+        held.set()
+        ended.wait(20)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
+    assert turns.start(hold, said.put)
     held.wait(20)
     for _ in range(2):  # each waits for its own time
-        with pytest.raises(_limited.NotStarted, match="the grammars of other requests take long to compile"), turns.turn():
-            pass
+        assert turns.start(lambda: said.put("its turn came"), said.put)
+        with pytest.raises(_limited.NotStarted, match="the grammars of other requests take long to compile"):
+            raise said.get(timeout=20)
     ended.set()
-    holder.join()
-    with turns.turn():
-        pass
+    turns.join()
+    assert turns.start(lambda: said.put("its turn came"), said.put) and said.get(timeout=20) == "its turn came"
+    turns.join()
 
 
-def test_a_server_with_an_endless_grammar_goes_on(monkeypatch):
+def test_few_grammars_wait(monkeypatch):
+    turns, ended, ran = grammar.Turns(1), threading.Event(), []
+    started = [turns.start(lambda: ended.wait(20), ran.append) for _ in range(grammar.MOST_WAITING + 3)]
+    ended.set()
+    turns.join()
+    assert started == [True] * (1 + grammar.MOST_WAITING) + [False] * 2 and ran == []
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+    assert not turns.start(lambda: None, ran.append)
+    turns.join()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_with_endless_grammars_goes_on(monkeypatch, workers):
     pytest.importorskip("llguidance")
     monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 1.0)
-    with served(workers=2) as server:
+    with served(workers=workers) as server:
         clients = [server.connect() for _ in range(3)]
         for i, client in enumerate(clients):
             source = ENDLESS["conjunctions"]["guided_grammar"] + f" & /.{{{i + 1}}}.*/"
             client.sendall(post("/v1/completions", {"prompt": "x", "guided_grammar": source}))
-        begin = time.monotonic()
-        answer = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
-        assert answer.startswith(b"HTTP/1.1 200 ") and time.monotonic() - begin < grammar.TRIAL_SECONDS / 2
+        for _ in range(3):
+            begin = time.monotonic()
+            answer = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+            assert answer.startswith(b"HTTP/1.1 200 ") and time.monotonic() - begin < grammar.TRIAL_SECONDS / 2
         answers = sorted(read_all(client) for client in clients)
         assert b"grammar_too_complex" in answers[0] and all(one.startswith(b"HTTP/1.1 503 ") for one in answers[1:]), answers
         for client in clients:

@@ -16,7 +16,7 @@ from .._library import Handle, check, created, describe, lib, need, number as wh
 from .._waits import until
 from ..errors import Error
 from . import options as given_options
-from .grammar import Compiler, Constraint, Turns
+from .grammar import Compiler, Constraint
 from .parameters import Grammar, Request
 
 #: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
@@ -125,9 +125,10 @@ class Engine(Handle):
         self._compiler.close()
         super().close()
 
-    def constraint(self, grammar: Optional[Grammar], turns: Optional[Turns] = None) -> Optional[Constraint]:
-        """What lets only texts of a grammar through; None: anything may come."""
-        return self._compiler(grammar, turns)
+    def constraint(self, grammar: Optional[Grammar], now: bool = True) -> Optional[Constraint]:
+        """What lets only texts of a grammar through; None: anything may come. Not `now`: a grammar
+        that is not compiled yet raises NotCompiled."""
+        return self._compiler(grammar, now)
 
     def submit(self, request: Request) -> int:
         if not isinstance(request, Request):

@@ -8,7 +8,6 @@ which the engine opens itself: no Python runs for a token.
 from __future__ import annotations
 
 import collections
-import contextlib
 import glob
 import hashlib
 import importlib.machinery
@@ -17,7 +16,7 @@ import os
 import sys
 import threading
 from time import monotonic
-from typing import ContextManager, Iterator, Optional, Tuple
+from typing import Callable, Optional, Set, Tuple
 
 from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
@@ -33,26 +32,59 @@ MOST_WORDS = 1000  # of its answer
 _STACK_BYTES = 1 << 30  # of the thread that compiles: serve/grammars.c
 #: A grammar that was too complex is not tried again for this time: the machine may have been busy.
 _REFUSED_SECONDS = 60.0
-#: So long a request waits for its turn, and holds its worker meanwhile. Honest grammars take less.
-PATIENCE_SECONDS = 3.0
+#: So long a request waits for its turn, and so many may wait. Honest grammars take less.
+PATIENCE_SECONDS, MOST_WAITING = 3.0, 16
+
+
+class NotCompiled(Exception):
+    """The grammar is new, and was not to be compiled now."""
 
 
 class Turns:
-    """So many of a server's workers may compile grammars at a time. Another one, with a new
-    grammar, waits for PATIENCE_SECONDS at most, and refuses the request then."""
+    """Threads for requests with new grammars, so that no worker of the server waits for one. So
+    many compile at a time; a further one waits for PATIENCE_SECONDS at most."""
 
     def __init__(self, most: int) -> None:
-        self._free = threading.Semaphore(most)
+        self._most, self._free = most, threading.Semaphore(most)
+        self._guard = threading.Lock()
+        self._threads: Set[threading.Thread] = set()
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Raises NotStarted where there is none."""
-        if not self._free.acquire(timeout=PATIENCE_SECONDS):
-            raise _limited.NotStarted("the grammars of other requests take long to compile: try again later")
-        try:
-            yield
-        finally:
-            self._free.release()
+    def start(self, work: Callable[[], None], refuse: Callable[[_limited.NotStarted], None]) -> bool:
+        """Does one of the two in a thread of its own. False: too many wait, or there is no thread."""
+
+        def run() -> None:
+            try:
+                if not self._free.acquire(timeout=PATIENCE_SECONDS):
+                    return refuse(busy())
+                try:
+                    work()
+                finally:
+                    self._free.release()
+            finally:
+                with self._guard:
+                    self._threads.discard(threading.current_thread())
+
+        thread = threading.Thread(target=run, name="accrt-serve-grammar", daemon=True)
+        with self._guard:
+            if len(self._threads) >= self._most + MOST_WAITING:
+                return False
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._threads.add(thread)
+            return True
+
+    def join(self) -> None:
+        """Waits for them all."""
+        with self._guard:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+
+def busy() -> _limited.NotStarted:
+    return _limited.NotStarted("the grammars of other requests take long to compile: try again later")
 
 
 class Constraint(Handle):
@@ -78,20 +110,21 @@ class Grammars(Handle):
         self._path = found = path or _library()
         super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, handle, found.encode() if found else None)))
 
-    def constraint(self, kind: str, text: str, helper: Optional[_limited.Helper] = None, turn: Optional[ContextManager[None]] = None) -> Constraint:
-        """The compiled grammar. `helper` tries it first; both compile it within `turn`. What ends
-        that is an error of _limited, or OutOfMemoryError."""
+    def constraint(self, kind: str, text: str, helper: Optional[_limited.Helper] = None, now: bool = True) -> Constraint:
+        """The compiled grammar. `helper` tries it first. What ends that is an error of _limited, or
+        OutOfMemoryError. Not `now`: a new one is NotCompiled."""
         key = (kind, text)
         with self._guard:
             if key in self._constraints:
                 self._constraints.move_to_end(key)
                 return self._constraints[key]
-        with turn or contextlib.nullcontext():
-            if helper is not None:
-                why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
-                if why:
-                    raise OutOfMemoryError(why.decode())
-            made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
+        if not now:
+            raise NotCompiled
+        if helper is not None:
+            why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
+            if why:
+                raise OutOfMemoryError(why.decode())
+        made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
         with self._guard:
             self._constraints[key] = made
             while len(self._constraints) > 1 and (len(self._constraints) > _KEPT or sum(len(text) for _, text in self._constraints) > _KEPT_BYTES):
@@ -127,9 +160,9 @@ class Compiler:
         if self._helper is not None:
             self._helper.close()
 
-    def __call__(self, grammar: Optional[Grammar], turns: Optional[Turns] = None) -> Optional[Constraint]:
+    def __call__(self, grammar: Optional[Grammar], now: bool = True) -> Optional[Constraint]:
         """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that
-        compiles it. NotStarted: `turns` has none for it."""
+        compiles it. Not `now`: a new one is NotCompiled."""
         if grammar is None:
             return None
         key = hashlib.sha256(f"{grammar.kind} {grammar.text}".encode(errors="surrogatepass")).digest()
@@ -141,7 +174,7 @@ class Compiler:
             with self._guard:
                 if self._grammars is None:
                     self._grammars = Grammars(self._model)
-            return self._grammars.constraint(grammar.kind, grammar.text, self._helper, turns.turn() if turns is not None else None)
+            return self._grammars.constraint(grammar.kind, grammar.text, self._helper, now)
         except _limited.Overdue:
             raise self._too_complex(grammar, key, f"takes longer than {TRIAL_SECONDS:g} seconds to compile") from None
         except (_limited.Ended, OutOfMemoryError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
 import re
@@ -23,8 +22,8 @@ from . import options as given_options
 from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
-from .grammar import Turns
-from .parameters import BadParameter, Limits, shown
+from .grammar import Constraint, NotCompiled, Turns, busy
+from .parameters import BadParameter, Grammar, Limits, shown
 from .text import Text, TokenizerError
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
@@ -127,7 +126,7 @@ class Server(Handle):
     of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
-    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept", "_constrain")
+    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept", "_turns")
     _kind = "accrt_http_server"
 
     def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None,
@@ -153,7 +152,7 @@ class Server(Handle):
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))
-        self._constrain = functools.partial(engine.constraint, turns=Turns(max(1, count - 1)))
+        self._turns = Turns(max(1, count - 1))
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
@@ -193,6 +192,7 @@ class Server(Handle):
         done = apart(complete)
         for thread in self._threads:
             thread.join()
+        self._turns.join()  # no worker starts another one
         return done
 
     def close(self) -> None:
@@ -204,8 +204,8 @@ class Server(Handle):
 
     def _work(self) -> None:
         server = self.handle
-        job = _ffi.accrt_http_job_p()
         while True:
+            job = _ffi.accrt_http_job_p()  # another thread may keep it
             status = lib.accrt_http_next(server, 1 << 62, ctypes.byref(job))
             if status == _ffi.ACCRT_ERROR_TIMEOUT:
                 continue
@@ -217,10 +217,12 @@ class Server(Handle):
                 with contextlib.suppress(BaseException):  # without memory
                     traceback.print_exc()
 
-    def _serve(self, job: Any) -> None:
+    def _serve(self, job: Any, work: Optional[Callable[[Any], None]] = None) -> None:
         """Every job is answered, whatever goes wrong."""
         try:
-            self._answer(job)
+            (work or self._answer)(job)
+        except NotCompiled:
+            self._serve(job, self._compile)
         except BadParameter as error:
             code = error.code
             fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
@@ -241,15 +243,29 @@ class Server(Handle):
             fail(job, 500, "the server failed at this request", None, "internal")
             traceback.print_exc()
 
-    def _answer(self, job: Any) -> None:
+    def _compile(self, job: Any) -> None:
+        """Has it answered by a thread that may wait for a grammar."""
+
+        def work() -> None:
+            self._serve(job, lambda job: self._answer(job, now=True))
+
+        if not self._turns.start(work, lambda error: fail(job, 503, str(error), None, "overloaded")):
+            raise busy()
+
+    def _answer(self, job: Any, now: bool = False) -> None:
+        """Not `now`: a grammar that is not compiled yet is NotCompiled."""
+
+        def constrain(grammar: Optional[Grammar]) -> Optional[Constraint]:
+            return self.engine.constraint(grammar, now)
+
         info = _ffi.accrt_http_job_info()
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self.names, now_ns(), self._constrain)
+            work = requests.chat(given, self._text, self.names, now_ns(), constrain)
             names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self.names, now_ns(), self._constrain)
+            work = requests.completion(given, self._text, self.names, now_ns(), constrain)
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
