@@ -55,7 +55,8 @@
   X(CUDA_POLLER, "what a CUDA device polls")                                                       \
   X(JIT_NAMES, "code that debuggers know")                                                         \
   X(SERVE_HANDLES, "the register of handles of the libraries above")                               \
-  X(HANDLES, "the register of handles")
+  X(HANDLES, "the register of handles")                                                            \
+  X(HTTP_FORKS, "the sockets of HTTP servers, while one is made or closed")
 
 typedef enum accrt_lock_class {
   ACCRT_LOCK_NONE = 0, /* never initialised */

@@ -29,14 +29,13 @@ static void set_up(const http_server_t* server, int fd) {
   set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(server->stall_timeout_ns / 1000000));
 }
 
-void accrt_http_connection_open(http_server_t* server, int fd, const char* peer) {
+void accrt_http_connection_open(http_server_t* server, const char* peer) {
   http_connection_t* c = accrt_http_new(&server->allocator, sizeof *c);
   if (c == NULL) {
-    close(fd);
+    accrt_http_forks_close(&server->incoming);
     return;
   }
   c->server = server;
-  c->fd = fd;
   snprintf(c->peer, sizeof c->peer, "%s", peer);
   accrt_http_text_init(&c->target, &server->allocator);
   accrt_http_text_init(&c->body, &server->allocator);
@@ -44,12 +43,16 @@ void accrt_http_connection_open(http_server_t* server, int fd, const char* peer)
   accrt_http_text_init(&c->out, &server->allocator);
   for (uint32_t i = 0; i < HEADER_COUNT; ++i)
     accrt_http_text_init(&c->values[i], &server->allocator);
-  set_up(server, fd);
+  set_up(server, server->incoming);
   accrt_http_request_init(c);
   c->next = server->connections;
+  accrt_http_forks_hold();
+  c->fd = server->incoming;
+  server->incoming = -1;
+  server->connections = c;
+  accrt_http_forks_let();
   if (c->next != NULL)
     c->next->previous = c;
-  server->connections = c;
   ++server->connection_count;
   accrt_http_watch(c, EPOLLIN | EPOLLRDHUP);
   accrt_http_deadline(c, server->now_ns + server->idle_timeout_ns);
@@ -82,15 +85,20 @@ void accrt_http_connection_close(http_connection_t* c) {
     accrt_http_job_leave(c->job);
     c->job = NULL;
   }
+  /* A process that was made past fork() may have a copy: epoll would go on to report it. */
+  if (c->interest != 0)
+    (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
+  accrt_http_forks_hold();
   close(c->fd);
   c->fd = -1;
-  count_answer(c);
   if (c->previous != NULL)
     c->previous->next = c->next;
   else
     server->connections = c->next;
+  accrt_http_forks_let();
   if (c->next != NULL)
     c->next->previous = c->previous;
+  count_answer(c);
   --server->connection_count;
   c->next = server->dead;
   server->dead = c;

@@ -133,21 +133,32 @@ static void watch_listener(http_server_t* server, uint32_t interest) {
     (void)epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->listener, &event);
 }
 
-static void refuse_client(http_server_t* server, int fd) {
+/* Takes the next client as `incoming`. Returns 0, or an errno. */
+static int take_client(http_server_t* server, struct sockaddr* address, socklen_t* size) {
+  accrt_http_forks_hold();
+  server->incoming = accept4(server->listener, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int error = server->incoming < 0 ? errno : 0;
+  accrt_http_forks_let();
+  return error;
+}
+
+static void refuse_client(http_server_t* server) {
   char answer[256];
   const int size = snprintf(answer, sizeof answer,
                             "HTTP/1.1 503 Service Unavailable\r\nRetry-After: %u\r\n"
                             "Content-Length: 0\r\nConnection: close\r\n\r\n",
                             server->retry_after_s);
-  (void)send(fd, answer, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)send(server->incoming, answer, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
   ++server->metrics.refused;
   ++server->metrics.answers[5];
-  close(fd);
+  accrt_http_forks_close(&server->incoming);
 }
 
 void accrt_http_keep_spare(http_server_t* server) {
+  accrt_http_forks_hold();
   if (server->spare < 0)
     server->spare = fcntl(server->wake, F_DUPFD_CLOEXEC, 0);
+  accrt_http_forks_let();
 }
 
 /* No descriptor is left for a client: it gets the spare one, and 503. Returns 0, or an errno:
@@ -155,12 +166,10 @@ void accrt_http_keep_spare(http_server_t* server) {
 static int refuse_with_spare(http_server_t* server) {
   if (server->spare < 0)
     return EMFILE;
-  close(server->spare);
-  server->spare = -1;
-  const int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  const int error = fd < 0 ? errno : 0;
-  if (fd >= 0)
-    refuse_client(server, fd);
+  accrt_http_forks_close(&server->spare);
+  const int error = take_client(server, NULL, NULL);
+  if (error == 0)
+    refuse_client(server);
   accrt_http_keep_spare(server);
   return error;
 }
@@ -170,9 +179,7 @@ static void accept_clients(http_server_t* server) {
   for (uint32_t i = 0; i < ACCEPTS_AT_ONCE; ++i) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
-    const int fd =
-        accept4(server->listener, (struct sockaddr*)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    int error = fd < 0 ? errno : 0;
+    int error = take_client(server, (struct sockaddr*)&address, &size);
     if (error == EMFILE || error == ENFILE)
       error = refuse_with_spare(server);
     if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
@@ -181,15 +188,15 @@ static void accept_clients(http_server_t* server) {
     }
     if (error != 0 && error != EINTR && error != ECONNABORTED)
       return;
-    if (fd < 0)
+    if (server->incoming < 0)
       continue;
     if (server->connection_count >= server->max_connections) {
-      refuse_client(server, fd);
+      refuse_client(server);
       continue;
     }
     char peer[64];
     name_peer((struct sockaddr*)&address, size, peer, sizeof peer);
-    accrt_http_connection_open(server, fd, peer);
+    accrt_http_connection_open(server, peer);
   }
 }
 
@@ -247,8 +254,8 @@ static void expire(http_server_t* server) {
 static void stop_listening(http_server_t* server) {
   if (server->listener < 0)
     return;
-  close(server->listener);
-  server->listener = -1;
+  (void)epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->listener, NULL);
+  accrt_http_forks_close(&server->listener);
   server->accept_again_ns = 0;
   for (http_connection_t *c = server->connections, *next = NULL; c != NULL; c = next) {
     next = c->next;

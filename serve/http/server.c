@@ -95,19 +95,21 @@ static accrt_status_t take_options(http_server_t* server, const accrt_http_optio
 
 /* ---- The socket ---- */
 
-static int listen_at(const struct addrinfo* address) {
+/* Under the lock of forks.c. Returns 0, or an errno. */
+static int listen_at(http_server_t* server, const struct addrinfo* address) {
   const int fd = socket(address->ai_family, address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                         address->ai_protocol);
   if (fd < 0)
-    return -1;
+    return errno;
   const int one = 1;
   (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-    return fd;
+  if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
+    server->listener = fd;
+    return 0;
+  }
   const int reason = errno;
   close(fd);
-  errno = reason;
-  return -1;
+  return reason;
 }
 
 static accrt_status_t open_listener(http_server_t* server, const char* host, uint32_t port) {
@@ -118,9 +120,12 @@ static accrt_status_t open_listener(http_server_t* server, const char* host, uin
   const int code = getaddrinfo(host, service, &hints, &found);
   if (code != 0)
     return HTTP_FAIL(IO, "host '%s': %s", host, gai_strerror(code));
-  for (const struct addrinfo* at = found; at != NULL && server->listener < 0; at = at->ai_next)
-    server->listener = listen_at(at);
-  const int reason = errno;
+  int reason = 0;
+  for (const struct addrinfo* at = found; at != NULL && server->listener < 0; at = at->ai_next) {
+    accrt_http_forks_hold();
+    reason = listen_at(server, at);
+    accrt_http_forks_let();
+  }
   freeaddrinfo(found);
   if (server->listener < 0)
     return HTTP_FAIL_ERRNO(reason, "cannot listen at %s port %u: %s", host, port, strerror(reason));
@@ -140,8 +145,10 @@ static int watch(const http_server_t* server, int fd, void* which) {
 }
 
 static accrt_status_t open_loop(http_server_t* server) {
+  accrt_http_forks_hold();
   server->epoll = epoll_create1(EPOLL_CLOEXEC);
   server->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  accrt_http_forks_let();
   if (server->epoll < 0 || server->wake < 0 || watch(server, server->wake, &server->wake) != 0 ||
       watch(server, server->listener, &server->listener) != 0 ||
       watch(server, accrt_serve_engine_event_fd(server->engine), &server->engine) != 0)
@@ -166,10 +173,10 @@ static void find_tokens(http_server_t* server) {
 /* ---- Life ---- */
 
 static void destroy(http_server_t* server) {
-  const int descriptors[] = {server->listener, server->wake, server->spare, server->epoll};
+  accrt_http_forks_leave(server);
+  int32_t* const descriptors[] = {&server->listener, &server->wake, &server->spare, &server->epoll};
   for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; ++i)
-    if (descriptors[i] >= 0)
-      close(descriptors[i]);
+    accrt_http_forks_close(descriptors[i]);
   accrt_http_text_deinit(&server->scratch);
   accrt_http_free(&server->allocator, server->input, INPUT_BYTES);
   accrt_http_free(&server->allocator, server->events, EVENTS * sizeof *server->events);
@@ -238,13 +245,14 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
   server->references = 1;
   server->process = getpid();
   server->engine = accrt_serve_engine_retain(engine);
-  server->epoll = server->listener = server->wake = server->spare = -1;
+  server->epoll = server->listener = server->wake = server->spare = server->incoming = -1;
   server->next_deadline_ns = UINT64_MAX;
   server->now_ns = accrt_serve_now_ns();
   server->started_at = (uint64_t)time(NULL);
   accrt_http_text_init(&server->scratch, &server->allocator);
   accrt_http_metrics_init(&server->metrics);
   init_locks(server);
+  accrt_http_forks_join(server);
   status = fill(server, &given);
   if (status != ACCRT_OK)
     destroy(server);

@@ -247,6 +247,8 @@ struct accrt_http_server {
   uint32_t has_thread;
   int32_t epoll, listener, wake;
   int32_t spare; /* kept for refusing a client when there is no other; -1: that one was gone, too */
+  int32_t incoming;           /* a client's, until it is a connection's; else -1 */
+  http_server_t* next_server; /* forks.c */
   uint32_t port;
   http_connection_t* connections;
   _Atomic uint32_t connection_count;
@@ -288,6 +290,18 @@ struct accrt_http_server {
   accsv_lock_t submitting;
 };
 
+/* ---- forks.c ---- */
+
+/* Its descriptors, and those of its connections, are closed in children. */
+void accrt_http_forks_join(http_server_t* server);
+void accrt_http_forks_leave(http_server_t* server);
+/* In between no other thread forks. Descriptors that children close are opened, listed and closed
+ * then; nothing else is done. */
+void accrt_http_forks_hold(void);
+void accrt_http_forks_let(void);
+/* Closes one of them, and makes it -1. */
+void accrt_http_forks_close(int32_t* fd);
+
 /* ---- connection.c ---- */
 
 /* While less than this waits to be sent, a stream's chunks are written; what comes beyond is kept
@@ -300,8 +314,8 @@ struct accrt_http_server {
 static inline size_t accrt_http_backlog(const http_connection_t* connection) {
   return connection->out.size - connection->sent;
 }
-/* Takes over the descriptor, which is closed where there is no memory. */
-void accrt_http_connection_open(http_server_t* server, int fd, const char* peer);
+/* Takes over the server's `incoming`, which is closed where there is no memory. */
+void accrt_http_connection_open(http_server_t* server, const char* peer);
 /* Closes it; its job is cancelled. It is freed at the end of the turn. */
 void accrt_http_connection_close(http_connection_t* connection);
 void accrt_http_connection_free(http_connection_t* connection);
