@@ -23,6 +23,7 @@
 #include "runtime/core/file_io.h"
 #include "runtime/core/hash128.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/meter.h"
 #include "runtime/core/put_file.h"
 #include "runtime/core/safe_open.h"
 #include "runtime/core/sha256.h"
@@ -279,6 +280,14 @@ static void make_folder(const char* folder) {
   (void)mkdir(path, 0700);
 }
 
+/* Whether this put looks through the folder, which takes a time that grows with the number of
+ * entries. So small entries do it by chance: one in 32, or once in a 256th of the limit. Nothing is
+ * counted, so there is no count that processes share, or that a crash makes wrong. */
+static bool is_due(uint64_t size_bytes, uint64_t limit_bytes) {
+  const uint64_t chance = accrt_hash_seed();
+  return chance % 32 == 0 || (chance >> 5) % limit_bytes < size_bytes * 256;
+}
+
 bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes) {
   char path[PATH_BYTES];
@@ -287,11 +296,13 @@ bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, cons
       sizeof(entry_header_t) + size_bytes > limit_bytes)
     return false;
   make_folder(folder);
-  if (!is_private(folder) || accrt_put_begin(&put, path, "", 0600, ACCRT_PUT_OF_ALL) != 0)
+  const bool due = is_due(sizeof(entry_header_t) + size_bytes, limit_bytes);
+  if (!is_private(folder) ||
+      accrt_put_begin(&put, path, "", 0600, due ? ACCRT_PUT_OF_ALL : ACCRT_PUT_OF_NONE) != 0)
     return false;
   const bool whole = write_entry(put.fd, key, data, size_bytes) && accrt_put_end(&put, false) == 0;
   accrt_put_drop(&put);
-  if (whole)
+  if (whole && due)
     shrink(folder, limit_bytes);
   return whole;
 }

@@ -24,9 +24,11 @@ accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, 
 bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder,
                           const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes);
 /* Adds an entry, whole or not at all, even when other processes write too or this process dies.
- * Then removes the least recently used entries until the folder holds at most limit_bytes. An entry
- * that is larger itself is not written. Returns false when it could not; callers may ignore
- * that. */
+ * Then removes the least recently used entries until the folder holds at most limit_bytes, and what
+ * killed processes left; for an entry below a 256th of the limit, only once in a while. So the
+ * folder may hold a little more meanwhile: more than a sixteenth above the limit once in 10^7 such
+ * times. An entry that is larger than the limit is not written. Returns false when it could not;
+ * callers may ignore that. */
 bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes);
 

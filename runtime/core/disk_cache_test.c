@@ -9,11 +9,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -228,17 +230,21 @@ static void test_entries_beyond_the_limit(void** state) {
   assert_int_equal(each(folder, NULL), 1);
 }
 
-/* A large entry may drive out many small ones: each is looked at once. */
-static void test_many_entries_are_removed(void** state) {
-  const folder_t* folder = *state;
-  enum { COUNT = 4000 };
+static void fill(const folder_t* folder, unsigned count) {
   char path[512];
-  for (int i = 0; i < COUNT; ++i) {
-    snprintf(path, sizeof path, "%s/%064x.entry", folder->path, (unsigned)i);
+  for (unsigned i = 0; i < count; ++i) {
+    snprintf(path, sizeof path, "%s/%064x.entry", folder->path, i);
     const int fd = open(path, O_WRONLY | O_CREAT, 0600);
     assert_int_equal(write(fd, "machine code", 12), 12);
     close(fd);
   }
+}
+
+/* A large entry may drive out many small ones: each is looked at once. */
+static void test_many_entries_are_removed(void** state) {
+  const folder_t* folder = *state;
+  enum { COUNT = 4000 };
+  fill(folder, COUNT);
   const accrt_cache_key_t key = key_of("a");
   const clock_t begin = clock();
   assert_true(put(folder, &key, "machine code", 80));
@@ -246,6 +252,55 @@ static void test_many_entries_are_removed(void** state) {
   printf("%d entries were removed in %.3f s of processor time\n", COUNT, seconds);
   assert_true(seconds < 1);
   assert_int_equal(each(folder, NULL), 1);
+}
+
+/* Of libc's, so that a test sees how often entries are looked at. */
+static atomic_uint looks;
+int fstatat(int folder, const char* restrict name, struct stat* restrict out_facts, int flags) {
+  atomic_fetch_add_explicit(&looks, 1, memory_order_relaxed);
+  return (int)syscall(SYS_newfstatat, folder, name, out_facts, flags);
+}
+
+/* The time of a small entry does not grow with the folder: most puts do not look through it. */
+static void test_small_entries_in_a_large_folder(void** state) {
+  const folder_t* folder = *state;
+  enum { COUNT = 2000, PUTS = 320 };
+  fill(folder, COUNT);
+  const unsigned before = atomic_load(&looks);
+  for (int i = 0; i < PUTS; ++i) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", i);
+    const accrt_cache_key_t key = key_of(text);
+    assert_true(put(folder, &key, "machine code", NO_LIMIT));
+  }
+  const double share = (double)(atomic_load(&looks) - before) / COUNT / PUTS;
+  printf("each of %d puts looked at %.3f of %d entries\n", PUTS, share, COUNT);
+  assert_true(share < 0.125); /* 1/32; four times as many come once in 10^11 runs */
+}
+
+/* And the limit holds, but for a sixteenth; also where several processes write. */
+static void test_small_entries_are_bounded(void** state) {
+  const folder_t* folder = *state;
+  enum { LIMIT = 64 * 1024, SIZE = 64, WRITERS = 2, PUTS = 600 };
+  char text[SIZE + 1];
+  memset(text, 's', SIZE);
+  text[SIZE] = '\0';
+  for (int i = 0; i < WRITERS; ++i) {
+    if (fork() != 0)
+      continue;
+    for (int k = 0; k < PUTS; ++k) {
+      char name[32];
+      snprintf(name, sizeof name, "%d.%d", i, k);
+      const accrt_cache_key_t key = key_of(name);
+      (void)put(folder, &key, text, LIMIT);
+    }
+    _exit(0);
+  }
+  for (int i = 0; i < WRITERS; ++i)
+    assert_true(wait(NULL) > 0);
+  const int count = each(folder, NULL);
+  printf("%d entries of %d bytes, limit %d\n", count, 64 + SIZE, LIMIT);
+  assert_in_range(count * (64 + SIZE), LIMIT / 2, LIMIT + LIMIT / 16);
 }
 
 static void* no_memory(void* self, size_t size_bytes, size_t alignment) {
@@ -419,6 +474,15 @@ static void age_leftover(const char* path) {
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
+/* Puts of small entries, until they have left so many. By chance 1,000 of them miss in one of 10^13
+ * runs. */
+static void put_until_looked_through(const folder_t* folder, int expected) {
+  const accrt_cache_key_t key = key_of("small");
+  for (int i = 0; i < 1000 && count_leftovers(folder) != expected; ++i)
+    assert_true(put(folder, &key, "machine code", NO_LIMIT));
+  assert_int_equal(count_leftovers(folder), expected);
+}
+
 /* Writes one large entry again and again until it is killed, somewhere in the middle. */
 static pid_t start_writer(const folder_t* folder, const accrt_cache_key_t* key, const char* text) {
   const pid_t child = fork();
@@ -429,7 +493,7 @@ static pid_t start_writer(const folder_t* folder, const accrt_cache_key_t* key, 
 }
 
 /* A killed writer leaves its entry whole or not at all. Its temporary file is removed by the next
- * write of an entry. */
+ * writes that look through the folder. */
 static void test_killed_writer(void** state) {
   const folder_t* folder = *state;
   enum { SIZE = 8 << 20, MOST_ROUNDS = 200 };
@@ -456,7 +520,7 @@ static void test_killed_writer(void** state) {
   }
   assert_true(count_leftovers(folder) > 0); /* one was hit in the middle */
   assert_true(put(folder, &small, "machine code", NO_LIMIT));
-  assert_int_equal(count_leftovers(folder), 0);
+  put_until_looked_through(folder, 0);
   assert_true(has(folder, &small, "machine code"));
   /* And the entry can be written still. */
   assert_true(put(folder, &key, text, NO_LIMIT));
@@ -471,17 +535,18 @@ static void test_leftovers_of_older_versions(void** state) {
   const accrt_cache_key_t key = key_of("a");
   snprintf(path, sizeof path, "%s/.accrt-x1y2z3", folder->path);
   close(open(path, O_WRONLY | O_CREAT, 0600));
-  assert_true(put(folder, &key, "machine code", NO_LIMIT));
+  assert_true(put(folder, &key, "machine code", 80)); /* which looks through the folder */
   assert_int_equal(count_leftovers(folder), 1);
   each(folder, age_leftover);
-  assert_true(put(folder, &key, "machine code", NO_LIMIT));
-  assert_int_equal(count_leftovers(folder), 0);
+  put_until_looked_through(folder, 0);
 }
 
 int main(void) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
   const struct CMUnitTest tests[] = {
       IN_FOLDER(test_keeps),
+      IN_FOLDER(test_small_entries_in_a_large_folder),
+      IN_FOLDER(test_small_entries_are_bounded),
       cmocka_unit_test(test_key_has_all_that_matters),
       IN_FOLDER(test_damage_is_found_and_removed),
       IN_FOLDER(test_key_is_checked),

@@ -154,7 +154,8 @@ int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t 
   if (error == 0 && leftovers == ACCRT_PUT_OF_NAME)
     error = check_name(put);
   if (error == 0) {
-    remove_leftovers(put, leftovers);
+    if (leftovers != ACCRT_PUT_OF_NONE)
+      remove_leftovers(put, leftovers);
     error = make_part(put, end, mode);
   }
   if (error != 0)

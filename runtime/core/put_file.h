@@ -27,7 +27,8 @@ typedef struct accrt_put {
 
 typedef enum accrt_put_leftovers {
   ACCRT_PUT_OF_NAME, /* remove unlocked temporary files of this name */
-  ACCRT_PUT_OF_ALL   /* of any name: the folder belongs to the caller */
+  ACCRT_PUT_OF_ALL,  /* of any name: the folder belongs to the caller */
+  ACCRT_PUT_OF_NONE  /* leave them: the caller has them removed another time */
 } accrt_put_leftovers_t;
 
 /* Creates an empty file beside `path`, open for writing and reading, with `mode` less the umask.
