@@ -133,6 +133,85 @@ def test_tools_say_so_in_one_line_and_keep_the_old_file(full, seed, tmp_path, ki
             assert target.read_bytes() == old, at
 
 
+@pytest.fixture
+def small(tmp_path):
+    """A disk of so many KiB at tmp_path/small, where this process may make one."""
+    def mount(kib):
+        (tmp_path / "small").mkdir(exist_ok=True)
+        subprocess.run(["umount", str(tmp_path / "small")], capture_output=True)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=700", "tmpfs", str(tmp_path / "small")], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no small disk: {done.stderr.strip()}")
+        return tmp_path / "small"
+
+    yield mount
+    subprocess.run(["umount", str(tmp_path / "small")], capture_output=True)
+
+
+@needs_tool
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_results_of_a_run_are_whole_or_not_there(full, seed, tmp_path, golden_bundle, old):
+    rng, disk = random.Random(f"{seed} run"), tmp_path / "disk"
+    command = [ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=65536", "--trust", "all", "--output", f"y={disk / 'target'}"]
+    first = full(command)
+    assert first.returncode == 0 and first.calls >= 3, first.stderr
+    assert np.load(disk / "target")[5] == 3
+    for at in some(rng, first.calls, 5):
+        (disk / "target").unlink(missing_ok=True)
+        if old is not None:
+            (disk / "target").write_bytes(old)
+        done = full(command, at)
+        if done.returncode == 0:  # the sync of the folder alone
+            assert at == first.calls - 1
+            continue
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "No space left" in done.stderr, (at, done.stderr)
+        assert parts(disk) == [] and [path.read_bytes() for path in disk.iterdir()] == ([old] if old else []), at
+
+
+@needs_tool
+def test_results_of_a_run_go_to_devices_and_pipes(tmp_path, golden_bundle):
+    command = [ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=3", "--trust", "all", "--output"]
+    before = os.stat("/dev/null").st_ino
+    assert subprocess.run([*command, "y=/dev/null"]).returncode == 0 and os.stat("/dev/null").st_ino == before
+    done = subprocess.run([*command, "y=/dev/full"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.splitlines() == ["accx: cannot write /dev/full: No space left on device"]
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen([*command, f"y={tmp_path / 'pipe'}"], stdout=subprocess.DEVNULL) as run:
+        data = (tmp_path / "pipe").read_bytes()
+    assert run.returncode == 0 and data.startswith(b"\x93NUMPY") and np.frombuffer(data[-12:], "f4").tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["bundle", "key", "archive"])
+def test_writers_of_python_on_a_small_disk(small, kind):
+    """A real one, where space ends in the middle of a file, and no writer is told before."""
+    from accrt import bundle_writer as bw
+    from accrt.compiler.kernels import prebuilt
+
+    def write(path):
+        if kind == "bundle":
+            b = bw.BundleWriter()
+            b.constant("x", np.arange(1 << 14, dtype="f4"))
+            b.write(path)
+        elif kind == "archive":
+            prebuilt.write(path, {str(i): random.Random(i).randbytes(1 << 13) for i in range(8)})
+        else:
+            trust.SigningKey(bytes(range(32))).write(path)
+
+    for kib, old in ((16, None), (16, b"old"), (4, b"x" * 3)):
+        disk = small(kib)
+        if kind == "key":
+            (disk / "others").write_bytes(bytes(kib << 10))
+        elif old:
+            (disk / "target").write_bytes(old)
+        with pytest.raises((OSError, accrt.Error), match="No space left on device"):
+            write(disk / "target")
+        left = [path.read_bytes() for path in disk.iterdir() if path.name != "others"]
+        assert left == ([old] if old and kind != "key" else []), kib
+        disk = small(1024)
+        write(disk / "target")
+        assert (disk / "target").stat().st_size
+
+
 MODEL = """
 import sys
 import tempfile

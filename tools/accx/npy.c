@@ -11,11 +11,15 @@
 #include "npy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "runtime/core/put_file.h"
 #include "signature.h"
 
 #define MAGIC "\x93NUMPY"
@@ -341,19 +345,49 @@ static size_t format_header(const written_t* form, uint8_t* target, size_t capac
   return total;
 }
 
-int accx_npy_write(const char* path, const accx_array_t* array, const char** out_note) {
+/* Returns 0 or an errno. */
+static int write_all(int fd, const void* bytes, uint64_t size_bytes) {
+  for (const char* at = bytes; size_bytes > 0;) {
+    const ssize_t done = write(fd, at, (size_t)size_bytes);
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done <= 0)
+      return done < 0 ? errno : EIO;
+    at += done;
+    size_bytes -= (uint64_t)done;
+  }
+  return 0;
+}
+
+static int write_to(int fd, const accx_array_t* array, const written_t* form) {
   uint8_t header[512]; /* enough for 8 dimensions of 19 digits */
+  const size_t header_bytes = format_header(form, header, sizeof header);
+  (void)signal(SIGXFSZ, SIG_IGN); /* exceeding a size limit becomes a failed write */
+  const int error = write_all(fd, header, header_bytes);
+  return error ? error : write_all(fd, array->data, array->size_bytes);
+}
+
+/* A device or a pipe, in whose place no file is put. */
+static int write_through(const char* path, const accx_array_t* array, const written_t* form) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0)
+    return errno;
+  const int error = write_to(fd, array, form);
+  return close(fd) != 0 && !error ? errno : error;
+}
+
+int accx_npy_write(const char* path, const accx_array_t* array, const char** out_note) {
   const written_t form = written_form(array);
   *out_note = form.note;
-  const size_t header_bytes = format_header(&form, header, sizeof header);
-  FILE* file = fopen(path, "wb");
-  if (!file)
-    return accx_fail(ACCX_FAILED, "cannot write %s: %s", path, strerror(errno));
-  bool good = fwrite(header, 1, header_bytes, file) == header_bytes &&
-              fwrite(array->data, 1, (size_t)array->size_bytes, file) == array->size_bytes;
-  const int write_errno = errno;
-  const bool closed = fclose(file) == 0;
-  if (good && closed)
-    return ACCX_OK;
-  return accx_fail(ACCX_FAILED, "cannot write %s: %s", path, strerror(good ? errno : write_errno));
+  accrt_put_t put;
+  int error = accrt_put_begin(&put, path, "", 0666, ACCRT_PUT_OF_NAME);
+  if (error == EEXIST) {
+    error = write_through(path, array, &form);
+  } else if (!error) {
+    error = write_to(put.fd, array, &form);
+    if (!error)
+      error = accrt_put_end(&put, false);
+    accrt_put_drop(&put);
+  }
+  return error ? accx_fail(ACCX_FAILED, "cannot write %s: %s", path, strerror(error)) : ACCX_OK;
 }

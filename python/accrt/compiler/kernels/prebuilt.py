@@ -17,6 +17,8 @@ import zlib
 from pathlib import Path
 from typing import List, Mapping, Optional, Sequence, Tuple
 
+from ..._files import put
+
 #: Names another folder; empty: none.
 _VARIABLE = "ACCRT_PREBUILT_KERNELS"
 _FOLDER = Path(__file__).resolve().parents[1] / "prebuilt"
@@ -63,10 +65,12 @@ def find(target: str, key: str) -> Optional[bytes]:
 
 
 def write(path: Path, members: Mapping[str, bytes]) -> None:
-    """An archive; the same members give the same bytes."""
+    """An archive, whole or not at all; the same members give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for key in sorted(members):
             info = zipfile.ZipInfo(key, _DATE)
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, members[key], compresslevel=9)
+    put(str(path), content.getvalue(), 0o644)
