@@ -1,6 +1,7 @@
 """Every family of accrt.models on a GPU, with random weights: logits of ragged batches beside those
 of transformers and beside the same program on the host, and what the engine generates. Small models
-in f32, larger ones in bf16, packed ones from GGUF files, and heads of many sizes.
+in f32, larger ones in bf16, packed ones from GGUF files, and heads of many sizes. In f32, logits of
+families that this transformers does not know, or computes differently, are the recorded ones.
 
     python tests/gpu/test_families.py FOLDER [PART OF A CASE...]    # a line for each, and FOLDER/results.json
 
@@ -44,6 +45,7 @@ SECONDS = 240  # of a case, from beginning to end
 #: By form: how much larger a model is than its configuration here. Rows of packed ones are blocks.
 BY = {"f32": 1, "bf16": 8, "q8_0": 8, "q4_k": 16}
 TOKENS, ROWS = (1, 8, 64), (1, 8)
+PAGE_SIZE = 16  # of scans too, so that each has states of several pages
 #: Largest difference of logits, of f32: as on hosts.
 ATOL = 2e-4
 #: Of bf16, how far a row of logits may be away, of its length: so many times what transformers' own
@@ -59,10 +61,8 @@ PACKED = 0.05, 0.15
 #: Elements of a head; where 64 do not divide them, kernels have a part of a chunk.
 HEADS = (20, 40, 72, 80, 96, 112, 160, 192, 256)
 Q8_0_NAMES = sorted(name for name in family.GGUF if "deepseek" in name or "moe" in name or name in ("phi4", "falcon-40b"))
-#: With weights of a gain of 1.5; with a smaller one they have not run on a GPU.
-Q4_K_NAMES = [name for name in family.OF_K_QUANTS if name not in family.GAINS_OF_K_QUANTS]
 NAMES = (*family.CONFIGS, *tiny.CONFIGS, *(f"heads-of-{size}" for size in HEADS))
-CASES = [*(f"{name} bf16" for name in NAMES), *(f"{name} q4_k" for name in Q4_K_NAMES), *(f"{name} q8_0" for name in Q8_0_NAMES), *(f"{name} f32" for name in NAMES)]
+CASES = [*(f"{name} bf16" for name in NAMES), *(f"{name} q4_k" for name in family.OF_K_QUANTS), *(f"{name} q8_0" for name in Q8_0_NAMES), *(f"{name} f32" for name in NAMES)]
 
 
 # ---- Models --------------------------------------------------------------------------------------
@@ -83,12 +83,14 @@ def write(case, folder):
     if config is not None:
         return tiny.write_folder(folder / "m", config, tiny.tensors(config, kh.SEED, gain=1.0), dtype)
     with family.larger(name, BY[form]) if BY[form] > 1 else contextlib.nullcontext():
-        if form in ("f32", "bf16"):
-            return family.write(folder / "m", name, kh.SEED & 0xFFFF, 1.5 if form == "f32" else 1.0, dtype=dtype)[0]
+        if form == "f32":  # the weights of the recorded logits
+            return family.write(folder / "m", name)[0]
+        if form == "bf16":
+            return family.write(folder / "m", name, kh.SEED & 0xFFFF, 1.0, dtype=dtype)[0]
         types = {"q4_k": (family.k_quant, family.of_k_quant), "q8_0": (_q8_0, lambda called, array: tiny.q8_0_values(array) if _q8_0(called, array) == "Q8_0" else array)}
-        packed, numbers = types[form]
-        family.write_gguf(folder / "m.gguf", name, packed)
-        family.write_gguf(folder / "plain.gguf", name, changed=numbers)
+        (packed, numbers), gain = types[form], family.GAINS_OF_K_QUANTS.get(name, 1.5)
+        family.write_gguf(folder / "m.gguf", name, packed, gain=gain)
+        family.write_gguf(folder / "plain.gguf", name, changed=numbers, gain=gain)
         return folder / "m.gguf"
 
 
@@ -99,7 +101,7 @@ def _q8_0(name, _array):
 def options_of(form):
     from accrt import models
 
-    return models.Options(kv_type="f32" if form in ("f32", "plain") else "", token_buckets=TOKENS, row_buckets=ROWS, sample_buckets=ROWS, change_buckets=(32,), edit_buckets=(4,))
+    return models.Options(page_size=PAGE_SIZE, kv_type="f32" if form in ("f32", "plain") else "", token_buckets=TOKENS, row_buckets=ROWS, sample_buckets=ROWS, change_buckets=(32,), edit_buckets=(4,))
 
 
 def targets():
@@ -135,7 +137,15 @@ def padded(work):
     return {"tokens": next(size for size in TOKENS if size >= tokens), "rows": rows, "samples": rows, "changes": 32}
 
 
-def ids_of(vocabulary):
+def is_recorded(case):
+    """Whether transformers' logits of these weights are in family_models.json."""
+    name, form = case.split()
+    return form == "f32" and name in family.CONFIGS
+
+
+def ids_of(case, vocabulary):
+    if is_recorded(case):
+        return family.ids_of(family.CONFIGS[case.split()[0]])[:, : served.LENGTH]
     return np.random.default_rng(kh.SEED).integers(0, vocabulary, (served.ROWS, served.LENGTH))
 
 
@@ -175,23 +185,23 @@ def check(case, folder):
     from accrt import models
 
     folder, (name, form), begun = pathlib.Path(folder), case.split(), time.monotonic()
-    if name.startswith("gpt-oss") and form in ("f32", "bf16") and reads_no_swiglu():
+    if name.startswith("gpt-oss") and form == "bf16" and reads_no_swiglu():
         return {"skipped": "this transformers has a limit and an alpha of its own, and does not read the configuration's"}
-    if norms_all_groups(name):
+    if form != "f32" and norms_all_groups(name):
         return {"skipped": "this transformers norms all groups of a Mamba mixer at once"}
     path, (arch, host) = write(case, folder), targets()
     opened = models.open(path, options=options_of(form), targets=[*arch, *host], output=folder / "m.accx")
     said = {"built": time.monotonic() - begun}
     instance = accrt.default_instance("all")
     programs = [accrt.Bundle(opened.bundle, instance).program(instance.device(device), weights=list(opened.weights)) for device in ((DEVICE, "host") if HOST else (DEVICE,))]
-    ids = ids_of(int(opened.info["serve.vocab_size"]))
+    ids = ids_of(case, int(opened.info["serve.vocab_size"]))
     found, *beside = (served.Served(program).whole(ids, padded=padded) for program in programs)
     assert all(np.isfinite(result).all() for _row, _position, result in found), "there are numbers that are not finite"
     again = served.Served(programs[0]).whole(ids, padded=padded)
     assert all(np.array_equal(a[2], b[2]) for a, b in zip(found, again)), "two runs differ"
     compare = check_f32 if form == "f32" else check_bf16 if form == "bf16" else check_packed
     failed = []
-    for one in (lambda: compare(path, opened, programs, ids, found, beside, said), lambda: check_generated(path, opened, form, said)):
+    for one in (lambda: compare(case, path, programs, ids, found, beside, said), lambda: check_generated(case, path, opened, programs, said)):
         try:
             one()
         except AssertionError as error:
@@ -201,21 +211,29 @@ def check(case, folder):
     return said
 
 
-def check_f32(path, _opened, programs, ids, found, beside, said):
-    logits, hidden = family.theirs(path, ids)
-    embedded = served.Served(programs[0]).whole(ids, "embed", padded)
-    for what, results, expected in (("transformers", found, logits), *(("host", found, of_host(one, ids)) for one in beside), ("hidden", embedded, hidden)):
+def check_f32(case, path, programs, ids, found, beside, said):
+    """Recorded logits are those of some columns; what is beside the host has all."""
+    embedded, *same = (served.Served(program).whole(ids, "embed", padded) for program in programs)
+    compared = [("host", found, of_host(one, ids)) for one in beside]
+    if is_recorded(case):
+        some = [(row, position, result[list(family.COLUMNS)]) for row, position, result in found]
+        compared += [("transformers", some, family.expected(case.split()[0])), *(("hidden", embedded, of_host(one, ids)) for one in same)]
+    else:
+        logits, hidden = family.theirs(path, ids)
+        compared += [("transformers", found, logits), ("hidden", embedded, hidden)]
+    for what, results, expected in compared:
         said[what] = max(float(np.abs(result - expected[row][position]).max()) for row, position, result in results)
-        assert said[what] <= ATOL, f"{what}: {said[what]}"
+    wrong = [f"{what}: {said[what]}" for what, *_rest in compared if not said[what] <= ATOL]
+    assert not wrong, "; ".join(wrong)
 
 
-def check_bf16(path, opened, _programs, ids, found, beside, said):
+def check_bf16(_case, path, _programs, ids, found, beside, said):
     from accrt import models
 
     expected = family.theirs(path, ids)[0]
     mixture = any(".experts." in name or "block_sparse_moe" in name for name in models.read(path).tensors)
     rng = np.random.default_rng(kh.SEED)
-    draws = [ids, *(rng.integers(0, int(opened.info["serve.vocab_size"]), ids.shape) for _ in range(DRAWS_OF_MIXTURES - 1 if mixture else 0))]
+    draws = [ids, *(rng.integers(0, len(found[0][2]), ids.shape) for _ in range(DRAWS_OF_MIXTURES - 1 if mixture else 0))]
     own = np.max([own_of(path, drawn, expected if drawn is ids else family.theirs(path, drawn)[0], found) for drawn in draws], 0).tolist()
     said.update(transformers=apart(found, expected), own=own, **{"host": apart(found, of_host(one, ids)) for one in beside})
     for what in ("transformers", *(["host"] if beside else [])):
@@ -229,7 +247,7 @@ def own_of(path, ids, expected, found):
     return apart([(row, position, rounded[row][position]) for row, position, _result in found], expected)
 
 
-def check_packed(path, opened, _programs, ids, found, beside, said):
+def check_packed(_case, path, _programs, ids, found, beside, said):
     import accrt
     from accrt import models
 
@@ -243,11 +261,20 @@ def check_packed(path, opened, _programs, ids, found, beside, said):
     assert np.median(errors) <= PACKED[0] and np.mean(errors) <= PACKED[1], f"median {np.median(errors):.4f}, mean {np.mean(errors):.4f}"
 
 
-def check_generated(path, opened, form, said):
+def logits_after(program, prompts, tokens):
+    """[prompt, token, column]: of the program, when each token in turn has been given."""
+    ids = [prompt + after for prompt, after in zip(prompts, tokens)]
+    _rng, batches = served.Served(program).batches(kh.SEED)
+    steps = [[(row, len(prompt)) for row, prompt in enumerate(prompts)], *([[(row, 1) for row in range(len(prompts))]] * (len(tokens[0]) - 1))]
+    return np.stack([batches.step(work, ids, **padded(work)) for work in steps], 1)
+
+
+def check_generated(case, path, opened, programs, said):
     """16 tokens of five prompts at once, and of each alone: each is the likeliest of what
-    transformers says, as far as the type goes."""
+    transformers, or the host's program, says, as far as the type goes."""
     import accrt
 
+    form = case.split()[1]
     if form not in ("f32", "bf16"):
         return
     rng, given = random.Random(kh.SEED), {"max_tokens": 16, "temperature": 0, "ignore_eos": True}
@@ -258,15 +285,18 @@ def check_generated(path, opened, form, said):
         alone = [llm.generate(prompt, **given).token_ids for prompt in prompts]
     assert all(len(tokens) == 16 for tokens in (*together, *alone))
     said["same"] = sum(a == b for a, b in zip(together, alone))
-    near, count, pairs = 0, 0, [*zip(prompts, together), *zip(prompts, alone)]
-    # what comes after a token changes nothing of it
-    logits = family.theirs(path, [(prompt + tokens + [0] * 20)[:36] for prompt, tokens in pairs])[0]
-    for (prompt, tokens), rows in zip(pairs, logits):
-        for token, row in zip(tokens, rows[len(prompt) - 1 :]):
+    likely, count, pairs = 0, 0, [*zip(prompts, together), *zip(prompts, alone)]
+    if is_recorded(case):
+        logits = np.concatenate([logits_after(programs[-1], prompts, tokens) for tokens in (together, alone)])
+    else:  # what comes after a token changes nothing of it
+        whole = family.theirs(path, [(prompt + tokens + [0] * 20)[:36] for prompt, tokens in pairs])[0]
+        logits = [rows[len(prompt) - 1 :] for (prompt, _tokens), rows in zip(pairs, whole)]
+    for (_prompt, tokens), rows in zip(pairs, logits):
+        for token, row in zip(tokens, rows):
             room = 2 * ATOL if form == "f32" else 12 * max(said["own"][1], ROUNDING) * float(np.sqrt(np.mean(row * row)))
-            near, count = near + bool(row[token] >= row.max() - room), count + 1
-    said["likeliest"] = near / count
-    assert near >= (count if form == "f32" else 0.95 * count), f"{count - near} of {count} tokens that were generated are not the likeliest"
+            likely, count = likely + bool(row[token] >= row.max() - room), count + 1
+    said["likeliest"] = likely / count
+    assert likely >= (count if form == "f32" else 0.95 * count), f"{count - likely} of {count} tokens that were generated are not the likeliest"
 
 
 def told(said):
