@@ -80,9 +80,15 @@ CALLS = {
 }
 
 
+def divided(program, commands):
+    """A session whose stream divides calls into pieces of so many commands; 0: it does not."""
+    return program.session(stream=accrt.Stream(program.device, ahead=2, commands_per_piece=commands) if commands else None)
+
+
+@pytest.mark.parametrize("commands", [0, 1, 3], ids=["whole", "pieces of 1", "pieces of 3"])
 @pytest.mark.parametrize("name", [name for name, calls in CALLS.items() if calls])
-def test_function(programs, name):
-    host, device = (p.session() for p in programs)
+def test_function(programs, name, commands):
+    host, device = programs[0].session(), divided(programs[1], commands)
     for repeat in range(3):
         for arguments in CALLS[name]:
             given = [a.copy() + repeat if isinstance(a, np.ndarray) else a for a in arguments]
@@ -144,6 +150,23 @@ def test_arguments_in_memory_of_the_device(programs):
         np.testing.assert_array_equal(y, 2 * x + 1)
         session.stream.copy(y, source)
         x = y
+
+
+def test_pieces_that_a_cancel_drops(programs):
+    """The call says so, its session is poisoned until it is reset, and then has the host's
+    numbers."""
+    host, device = programs[0].session(), divided(programs[1], 1)
+    wanted = plain(host.order(3))[0]
+    call = device.order.bind(3, out=np.zeros_like(wanted))
+    never = accrt.Semaphore(programs[1].device.instance)
+    for _ in range(3):
+        call.submit(waits=[(never, 1)])
+        device.stream.cancel()
+        with pytest.raises(accrt.CancelledError):
+            call.wait()
+        device.stream.reset()
+        device.reset()
+        np.testing.assert_array_equal(plain(device.order(3))[0], wanted)
 
 
 # ---- State ---------------------------------------------------------------------------------------
@@ -280,12 +303,12 @@ def test_wrong_arguments_are_refused_and_nothing_is_lost(programs):
 
 
 def test_an_operator_that_fails_is_told_by_its_name(programs):
-    for program in programs:
-        session = program.session()
+    for session in (*(program.session() for program in programs), divided(programs[1], 1)):
         session.refuse(0)
         with pytest.raises(accrt.KernelError, match="operator 'refuse'.*asked to refuse") as caught:
             session.refuse(5)
         assert caught.value.driver_code == 5 and not {"grid", "workgroup"} & set(caught.value.message.replace("'", " ").split())
+        session.stream.reset()
         session.reset()
         session.refuse(0)
 

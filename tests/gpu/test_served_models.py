@@ -31,13 +31,14 @@ TYPES = {"int32": "i32", "float32": "f32", "uint32": "u32"}
 
 
 class Served:
-    """A session of a program on a device."""
+    """A session of a program on a device, with a stream of its options."""
 
-    def __init__(self, program):
+    def __init__(self, program, **options):
         import accrt
 
         self.accrt, self.program = accrt, program
-        self.session = program.session({"pages": PAGES, "table_rows": ROWS, "table_pages": LENGTH // 16})
+        stream = accrt.Stream(program.device, **options) if options else None
+        self.session = program.session({"pages": PAGES, "table_rows": ROWS, "table_pages": LENGTH // 16}, stream=stream)
         self.pool = accrt.Pool(program.device)
 
     def tensor(self, x):
@@ -125,6 +126,27 @@ def test_every_position(model, at, function):
         assert far(result, other) <= BOUND, (row, position)
     again = Served(device).whole(ids, function)
     assert all(np.array_equal(a[2], b[2]) for a, b in zip(found, again)), "two runs differ"
+
+
+@pytest.mark.parametrize("commands", [1, 5])
+def test_steps_in_pieces(model, commands):
+    """Steps that a stream divides have the bits of whole ones; one that is cancelled says so, and
+    what comes after a reset has them again."""
+    config, _weights, (device, _host) = model
+    ids = np.random.default_rng(kh.SEED).integers(0, config["vocab_size"], (ROWS, LENGTH))
+    whole, pieces = Served(device).whole(ids), Served(device, ahead=2, commands_per_piece=commands)
+    for _ in range(2):
+        found = pieces.whole(ids)
+        assert [one[:2] for one in found] == [one[:2] for one in whole]
+        assert all(np.array_equal(a[2], b[2]) for a, b in zip(found, whole)), "pieces differ from the whole"
+        session, accrt = pieces.session, pieces.accrt
+        never = accrt.Semaphore(device.device.instance)
+        session.stream.wait(never, 1)
+        session.stream.cancel()
+        with pytest.raises(accrt.CancelledError):
+            session.stream.synchronize()
+        session.stream.reset()
+        session.reset()
 
 
 def test_tokens_stay_on_the_device(model):
