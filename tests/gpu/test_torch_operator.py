@@ -455,7 +455,57 @@ def test_direct_calls(operators):
     for _ in range(3000):  # more than a stream takes at once, and memory that comes back at once
         found = op(found, x)
     assert found.shape == x.shape
-    shim.make_with(maker)
+    shim.make_with(maker, _shim._check)
+
+
+@pytest.mark.parametrize("first", ("plain", "in inference mode", "parameters"))
+def test_the_check_of_a_plain_call(operators, first):
+    """torch's check of compiled code's arguments says yes to tensors on a GPU like the first ones.
+    It is made again where it keeps failing, and what it refuses, and what has no strides, is what
+    it was."""
+    from accrt.torch import _operator, _shim
+
+    if not _shim._knows_the_dispatcher() or _shim._check(torch.ones(2, device="cuda")) is None:
+        pytest.skip("something of torch's is not there")
+    op, shim, maker = operators["silu_mul"], _operator._registered[f"{SPACE}::silu_mul"]._kernels._gpu, _shim._maker("cuda")
+    made, said = [], []
+
+    def checker(*given):
+        check = _shim._check(*given)
+        made.append(check)
+        return check and (lambda *others: (said.append(check(*others)), said[-1])[1])
+
+    shim.make_with(maker, checker)
+    try:
+        rows = {"plain": 31, "in inference mode": 32, "parameters": 33}[first]
+        x, y = torch.randn(rows, 8, device="cuda"), torch.randn(rows, 8, device="cuda")
+        right = torch.nn.functional.silu(x) * y
+        others = [torch.nn.Parameter(one, requires_grad=False) for one in (x, y)] if first == "parameters" else (x.clone(), y.clone())
+        with torch.inference_mode(first == "in inference mode"):
+            for _ in range(4):
+                close(op(*others), right)
+        for _ in range(30):
+            close(op(x, y), right)
+        assert len(said) >= 10 and all(said[-10:]), (made, said)
+        for a, b in ((x.clone(), y), (torch.cat([x, x])[rows:], y)):
+            close(op(a, b), right)
+            assert said[-1] is True
+        for a, b in ((torch._neg_view(-x), y), (x.T.contiguous().T, y), (x[:2], y[:2])):
+            said.clear()
+            close(op(a, b), torch.nn.functional.silu(a) * b)
+            assert not said or said[0] is False
+        for other in (x.to_sparse(), x.to_sparse_csr(), torch.nested.nested_tensor([x[0], x[1, :3]]), x.cpu(), x.double(), None):
+            for given in ((other, y), (x, other), (other, other)):
+                with pytest.raises((RuntimeError, TypeError, ValueError, NotImplementedError)):
+                    op(*given)
+            close(op(x, y), right)
+        before = len(made)
+        for _ in range(300):
+            op(x, y)
+            op(*others)
+        assert len(made) - before <= 12
+    finally:
+        shim.make_with(maker, _shim._check)
 
 
 # ---- Captured graphs -----------------------------------------------------------------------------
