@@ -232,7 +232,7 @@ class LLM:
         if asked is None:
             return values, grammar, extra
         grammar = asked.grammar(self._loaded.text.tokenizer.special, grammar)
-        skip = values["skip_special_tokens"] and not asked.form.special
+        skip = asked.skip_special(values["skip_special_tokens"], self._loaded.text.tokenizer.special)
         return {**values, "skip_special_tokens": skip}, grammar, {**extra, "tools": asked.tools}
 
     def embed(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:

@@ -67,6 +67,44 @@ def test_earlier_calls_have_objects_for_the_template():
             text.check_messages([{"role": "assistant", "tool_calls": wrong}])
 
 
+def test_reasoning_effort_is_for_the_template():
+    from accrt.serve import requests
+
+    one = text.Text(text.Bytes(), text.ChatTemplate("{{ reasoning_effort or 'nothing' }}"))
+    try:
+        said = lambda **more: bytes(requests.chat({**BODY, **more}, one, ["model"], 0).requests[0]._prompt).decode()  # noqa: E731
+        assert said() == said(reasoning_effort=None) == "nothing"
+        assert said(reasoning_effort="low") == "low" and said(reasoning_effort="high", chat_template_kwargs={"reasoning_effort": "x"}) == "x"
+        counted = requests.tokenize({"messages": BODY["messages"], "reasoning_effort": "low"}, one, ["model"])
+        assert counted["count"] == len("low")
+        for wrong in (3, "", "x" * 65):
+            with pytest.raises(serve.BadParameter, match="reasoning_effort is"):
+                said(reasoning_effort=wrong)
+    finally:
+        one.close()
+
+
+@pytest.mark.parametrize("form", tools.FORMS)
+def test_marks_that_are_special_tokens_stay_in_the_text(form):
+    """Whether they are is the tokenizer's choice, and no call is found without them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from accrt import _ffi
+    from accrt.serve import requests
+
+    mark = tools.FORMS[form].open
+    for special in (True, False):
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
+        (made.add_special_tokens if special else made.add_tokens)([mark])
+        one = text.Text(text.Tokenizer(made.to_str().encode()), text.ChatTemplate(TEMPLATE), form)
+        try:
+            for wanted in (None, True, False):
+                body = {**BODY, "tools": [TIME], "skip_special_tokens": wanted}
+                (request,) = requests.chat(body, one, ["model"], 0).requests
+                assert bool(request.struct.flags & _ffi.ACCRT_SERVE_SPECIAL) == (special or wanted is False), (special, wanted)
+        finally:
+            one.close()
+
+
 def calls_of(events):
     """The calls that a stream's pieces make, by index."""
     calls, reason, content = {}, None, ""

@@ -40,14 +40,17 @@ def _only(*values: Any) -> Callable[[str, Any], None]:
 _MISSING = {
     "functions": _only([]), "function_call": _only("none", "auto"),
     "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
-    "web_search_options": _only(), "suffix": _only(""), "reasoning_effort": _only("none"),
+    "web_search_options": _only(), "suffix": _only(""),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
-_TOKENIZE = ("prompt", "messages", "model", "add_special_tokens", "tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs")
-_CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens", "top_logprobs", "chat_template_kwargs")
+_OF_TEMPLATE = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort")
+_TOKENIZE = ("prompt", "messages", "model", "add_special_tokens", *_OF_TEMPLATE)
+_CHAT = ("messages", "max_completion_tokens", "top_logprobs", *_OF_TEMPLATE)
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
+#: Letters of a word such as medium.
+MOST_EFFORT = 64
 #: Lists and objects of a body, and names in its objects; or as many brackets or colons in its
 #: texts. Three bytes of a body can become a list that takes some hundred bytes of memory, and six a
 #: name. A text of so many brackets or colons fits no model.
@@ -139,6 +142,16 @@ def _special(given: Dict[str, Any], default: bool) -> bool:
     return default if value is None else flag("add_special_tokens", value)
 
 
+def _names_of(given: Dict[str, Any]) -> Dict[str, Any]:
+    """What the chat template gets beside the messages and tools."""
+    names, effort = template_names(given.get("chat_template_kwargs")), given.get("reasoning_effort")
+    if effort is not None:
+        if not text("reasoning_effort", effort) or len(effort) > MOST_EFFORT:
+            raise BadParameter("reasoning_effort", f"reasoning_effort is {shown(effort)}, expected 1 to {MOST_EFFORT} characters, as the model's chat template has them")
+        names.setdefault("reasoning_effort", effort)
+    return names
+
+
 def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
     """POST /v1/chat/completions."""
     wanted = flag("logprobs", given["logprobs"]) if given.get("logprobs") is not None else False
@@ -148,11 +161,11 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     values, flags = _common({**given, "logprobs": top if wanted else None}, _CHAT, models)
     if given.get("max_completion_tokens") is not None:
         values["max_tokens"] = whole(1)("max_completion_tokens", given["max_completion_tokens"])
-    extra = template_names(given.get("chat_template_kwargs"))
+    extra = _names_of(given)
     asked, grammar = tools.asked(given, model_text.tool_parser), grammar_of(values)
     if asked is not None:
         grammar = asked.grammar(model_text.tokenizer.special, grammar)
-        values["skip_special_tokens"] = values["skip_special_tokens"] and not asked.form.special
+        values["skip_special_tokens"] = asked.skip_special(values["skip_special_tokens"], model_text.tokenizer.special)
         flags |= _ffi.ACCRT_HTTP_ONE_CALL if asked.one else 0
         extra["tools"] = asked.tools
     if given.get("messages") is None:
@@ -235,7 +248,7 @@ def tokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str]) -> 
     if messages is None:
         ids = model_text.prompt(prompt, special=_special(given, True))
     else:
-        extra = template_names(given.get("chat_template_kwargs"))
+        extra = _names_of(given)
         asked = tools.asked(given, model_text.tool_parser)
         if asked is not None:
             extra["tools"] = asked.tools

@@ -25,13 +25,12 @@ class Form(NamedTuple):
     arguments: str
     array: bool
     marked: bool  # whether `open` must come before a call
-    special: bool  # its marks are special tokens, which the text must have
 
 
 FORMS: Dict[str, Form] = {
-    "hermes": Form(_ffi.ACCRT_HTTP_TOOLS_HERMES, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, False),
-    "llama3_json": Form(_ffi.ACCRT_HTTP_TOOLS_LLAMA, "<|python_tag|>", "", "; ", "parameters", False, False, True),
-    "mistral": Form(_ffi.ACCRT_HTTP_TOOLS_MISTRAL, "[TOOL_CALLS]", "", ", ", "arguments", True, True, True),
+    "hermes": Form(_ffi.ACCRT_HTTP_TOOLS_HERMES, "<tool_call>", "</tool_call>", "\n", "arguments", False, True),
+    "llama3_json": Form(_ffi.ACCRT_HTTP_TOOLS_LLAMA, "<|python_tag|>", "", "; ", "parameters", False, False),
+    "mistral": Form(_ffi.ACCRT_HTTP_TOOLS_MISTRAL, "[TOOL_CALLS]", "", ", ", "arguments", True, True),
 }
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
@@ -52,6 +51,10 @@ class Asked(NamedTuple):
     one: bool  # calls after the first are dropped
     forced: bool  # the answer is a call
     choices: List[Dict[str, Any]]  # functions that may be called
+
+    def skip_special(self, wanted: bool, special: Any) -> bool:
+        """Whether special tokens are left out of the text: not where one is a mark of calls."""
+        return wanted and all(special(mark) is None for mark in (self.form.open, self.form.close) if mark)
 
     def grammar(self, special: Any, other: Optional[Grammar]) -> Optional[Grammar]:
         """What the text must be: calls if they are forced; calls or what another grammar says.
