@@ -236,6 +236,8 @@ CONFIGS = {
     "ministral3": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0,
                       rope_parameters=_MINISTRAL),
     "minicpm3": _of("minicpm3", num_key_value_heads=6, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=16, qk_rope_head_dim=8, scale_emb=3, dim_model_base=16, tie_word_embeddings=True),
+    "minicpm3-file": _of("minicpm3", num_key_value_heads=6, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=8, dim_model_base=256,
+                         tie_word_embeddings=True, rope_theta=10000.0, original_max_position_embeddings=256),
     "internlm3": _of("internlm3", head_dim=16, qkv_bias=True, bias=True, rope_theta=50000.0, rope_scaling={"rope_type": "dynamic", "factor": 6.0}),
     "exaone3": _of("exaone", head_dim=8, rms_norm_eps="absent", hidden_act="absent", num_hidden_layers="absent", num_layers=3, layer_norm_epsilon=1e-5, activation_function="silu",
                    rope_theta=500000.0),
@@ -244,6 +246,33 @@ CONFIGS = {
                                                                      "short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 64}),
     "glm4-moe-lite": _of("glm4_moe_lite", **_LATENTS, q_lora_rank=24, n_routed_experts=5, n_shared_experts=1, num_experts_per_tok=2, norm_topk_prob=True, routed_scaling_factor=1.8,
                          n_group=1, topk_group=1, mlp_layer_types=["dense", "sparse", "sparse"], rope_theta=10000.0),
+    "cwm": _of("cwm", head_dim=16, num_hidden_layers=5, sliding_window=6, rope_parameters="absent", rope_theta=500000.0,
+               rope_scaling={"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}),
+    "cwm-plain": _of("cwm", head_dim=16, sliding_window=9, layer_types=["sliding_attention", "full_attention", "sliding_attention"], tie_word_embeddings=True),
+    "vaultgemma": _of("vaultgemma", **_GEMMA, num_hidden_layers=4, sliding_window=6, query_pre_attn_scalar=24, rope_theta=10000.0),
+    "nanochat": _of("nanochat", hidden_act="relu2", rope_theta=10000.0),
+    "nanochat-biases": _of("nanochat", hidden_act="relu2", hidden_size=96, num_key_value_heads=6, attention_bias=True, final_logit_softcapping=5.0),
+    "solar-open": _of("solar_open", head_dim=16, moe_intermediate_size=24, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, n_group=1, topk_group=1, norm_topk_prob=True,
+                      routed_scaling_factor=1.5, intermediate_size="absent", rope_theta=10000.0),
+    "exaone-moe": _of("exaone_moe", head_dim=16, num_hidden_layers=5, sliding_window=6, sliding_window_pattern="LLLG", moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2,
+                      layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], num_shared_experts=1, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5, first_k_dense_replace=1, rope_theta=10000.0),
+    "exaone-moe-groups": _of("exaone_moe", head_dim=16, sliding_window=6, layer_types=["full_attention", "sliding_attention", "full_attention"],
+                             mlp_layer_types=["sparse", "dense", "sparse"], moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, num_shared_experts=2, n_group=4, topk_group=2),
+    "hyperclovax": _of("hyperclovax", head_dim=8, embedding_multiplier=6.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=0.25, rope_theta=10000.0),
+    "hyperclovax-plain": _of("hyperclovax", use_post_norm=False, attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "flex-olmo": _of("flex_olmo", num_experts=5, num_experts_per_tok=3, norm_topk_prob=False, pad_token_id=0),
+    "jais2": _of("jais2", **_LAYER_NORMED, hidden_act="relu2", rope_theta=10000.0, head_dim=16),
+    "youtu": _of("youtu", **{key: value for key, value in _LATENTS.items() if key[0] != "m"}, q_lora_rank=24, rope_theta=10000.0),
+    "youtu-plain": _of("youtu", **{key: value for key, value in _LATENTS.items() if key[0] != "m"}, q_lora_rank=None, rope_interleave=False, tie_word_embeddings=True),
+    "mellum": _of("mellum", head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, norm_topk_prob=True, num_hidden_layers=4, sliding_window=6,
+                  layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
+                  rope_parameters={"full_attention": {"rope_type": "yarn", "rope_theta": 80000.0, "factor": 4.0, "original_max_position_embeddings": 64},
+                                   "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}),
+    "phi4-multimodal": {**_of("phi4_multimodal", pad_token_id=0, partial_rotary_factor=0.75, hidden_size=96, sliding_window=None, original_max_position_embeddings=64,
+                              rope_scaling={"type": "longrope", "short_factor": [1.0 + i / 8 for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}),
+                        "vision_config": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "crop_size": 16, "patch_size": 8},
+                        "audio_config": {"hidden_size": 16, "intermediate_size": 24, "num_blocks": 1, "num_attention_heads": 2, "ext_pw_out_channel": 16, "input_size": 16,
+                                         "nemo_conv_channels": 16, "depthwise_separable_out_channel": 16}},
     "ministral3-images": {"model_type": "mistral3", "image_token_index": 10, "spatial_merge_size": 2, "multimodal_projector_bias": False, "projector_hidden_act": "gelu",
                           "vision_feature_layer": -1, "text_config": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0, tie_word_embeddings=True, rope_parameters=_MINISTRAL),
                           "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
@@ -313,6 +342,7 @@ GGUF = {
                                   "expert_weights_norm": True, "expert_gating_func": 2, "expert_group_count": 4, "expert_group_used_count": 2, **_YARN_FILE, "rope.scaling.factor": 40.0,
                                   "attention.head_count_kv": 1, "attention.key_length": 28, "attention.value_length": 20, "attention.key_length_mla": 24,
                                   "attention.value_length_mla": 12, "rope.scaling.yarn_log_multiplier": 0.1}),
+    "minicpm3-file": ("minicpm3", {"attention.q_lora_rank": 24, "attention.kv_lora_rank": 20, "attention.key_length": 24, "rope.dimension_count": 8}),
     "hunyuan": ("hunyuan-dense", {"rope.freq_base": 10000.0 * 100.0 ** (16 / 14)}),
     "hunyuan-moe": ("hunyuan-moe", {"rope.freq_base": 10000.0 * 100.0 ** (16 / 14), "expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 24,
                                     "expert_shared_feed_forward_length": 24}),
@@ -331,7 +361,7 @@ GGUF = {
 #: Of those, what can be enlarged to rows that K quants cut: heads of latents, and of more than 16
 #: elements, become too large. "gemma3-file", which has 7 layers, is wrong by 0.074 in the
 #: middle with a gain of 1 too, which is above the bound of the others.
-OF_K_QUANTS = sorted(name for name in GGUF if name != "gemma3-file" and not name.startswith("deepseek") and (CONFIGS[name].get("head_dim") or 0) in range(17))
+OF_K_QUANTS = sorted(name for name in GGUF if name != "gemma3-file" and not name.startswith(("deepseek", "minicpm3")) and (CONFIGS[name].get("head_dim") or 0) in range(17))
 #: Smaller weights, for those of which what products round to 8 bits is above the bound with 1.5: in
 #: the middle 0.059 for "gemma" and 0.071 for "ernie4_5-moe", which has four layers.
 GAINS_OF_K_QUANTS = {"gemma": 1.0, "ernie4_5-moe": 1.0}

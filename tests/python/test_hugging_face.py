@@ -154,16 +154,18 @@ def test_recorded_shapes_are_those_of_transformers(name):
 
 
 #: Names of types that folders have, and transformers has no class for.
-OTHERS = ("kimi_k2", "minimax_m1", "minimax_text_01")
+OTHERS = ("kimi_k2", "minimax_m1", "minimax_text_01", "phi4mm")
 #: Keys that say nothing about what a model computes when it is asked for tokens.
 HARMLESS = {
-    "attention_dropout", "attn_pdrop", "bos_token_id", "classifier_dropout", "dropout", "embd_pdrop", "embedding_dropout", "eos_token_id", "hidden_dropout", "init_std",
+    "attention_dropout", "attn_pdrop", "bos_token_id", "classifier_dropout", "dropout", "embd_pdrop", "embedding_dropout", "embedding_initializer_range", "eos_token_id", "hidden_dropout", "init_std",
     "initializer_range", "is_decoder", "layerdrop", "output_router_logits", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn", "resid_pdrop", "residual_dropout",
     "router_aux_loss_coef", "router_jitter_noise", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "use_cache",
     "_sliding_window_pattern", "activation_dropout", "decoder_start_token_id", "emb_pdrop", "embed_dropout", "eod_token_id", "init_device", "resid_dropout",
     "chunk_size", "num_logits_to_keep", "rescale_prenorm_residual", "residual_in_fp32", "time_step_floor", "time_step_rank", "z_loss_coefficient",
-    "linear_a_log_max", "linear_a_log_min", "linear_dt_init_floor", "linear_dt_max", "linear_dt_min", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap", "mtp_layers_block_type",
+    "linear_a_log_max", "linear_a_log_min", "linear_dt_init_floor", "linear_dt_max", "linear_dt_min", "mamba_ssm_cache_dtype", "moe_shared_expert_overlap", "mtp_layer_types", "mtp_layers_block_type", "mtp_mlp_layer_types",
     "time_step_init_scheme", "time_step_scale", "use_associative_scan", "use_mamba_kernels", "use_mambapy", "use_mem_eff_path",
+    # of parts that are left out
+    "audio_config",
     # of layers that some families refuse
     "altup_coef_clip", "block_size", "sep_token_id",
     # MiniMax's, which its family names in parts

@@ -433,6 +433,23 @@ def test_numbers_of_gemma_3n_that_are_none_are_refused_by_name(tmp_path, key, va
     assert _registry.decoder(models.read(folder)).build()
 
 
+def test_phi_4_multimodal_as_published_is_its_part_for_text(tmp_path):
+    """Each product has adapters of the other parts beside it, and those parts have names of their
+    own."""
+    config = {key: value for key, value in family.CONFIGS["phi4-multimodal"].items() if key not in ("vision_config", "audio_config")}
+    weights = {name: array for name, array in family.draw(family.recorded()["phi4-multimodal"]["tensors"]).items() if "embed_tokens_extend" not in name}
+    published = {re.sub(r"_proj\.weight$", "_proj.base_layer.weight", name): array for name, array in weights.items()}
+    published.update({"model.layers.0.self_attn.qkv_proj.lora_A.speech.weight": np.ones((2, 96), np.float32), "model.embed_tokens_extend.image_embed.x": np.ones(3, np.float32),
+                      "model.layers.0.mlp.down_proj.lora_B.vision.weight": np.ones((96, 2), np.float32)})  # fmt: skip
+    ids = family.ids_of(config)
+    plain = logits_of(tiny.write_folder(tmp_path / "plain", config, weights), ids)
+    folder = tiny.write_folder(tmp_path / "published", {**config, "model_type": "phi4mm", "embd_layer": {}, "speech_lora": {"r": 2}}, published)
+    assert np.array_equal(logits_of(folder, ids), plain)
+    tiny.write_folder(tmp_path / "twice", config, {**published, "model.layers.0.mlp.down_proj.weight": np.ones((96, 80), np.float32)})
+    with pytest.raises(Refused, match="model.layers.0.mlp.down_proj.weight"):
+        _registry.decoder(models.read(tmp_path / "twice"))
+
+
 def test_minimax_m1_is_minimax_by_other_names(tmp_path):
     """Its own names of factors and of kinds of layers, and tensors that follow from them."""
     config, weights = family.CONFIGS["minimax"], family.draw(family.recorded()["minimax"]["tensors"])

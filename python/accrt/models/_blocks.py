@@ -204,11 +204,11 @@ class Decoder:
             raise Refused(self.checkpoint.path, self.config.points)
 
     def leave_out_predictors(self) -> None:
-        """Layers behind the last one predict more tokens than the next; nothing else reads
-        them."""
+        """Layers behind the last one predict more tokens than the next; nothing else reads them.
+        Some folders have them under a name of their own."""
         more = self.config.integer("num_nextn_predict_layers", 0, minimum=0, maximum=64)
-        names = tuple(f"{self.prefix}{self.layer_name.format(self.layers + index)}." for index in range(more))
-        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
+        names = ("mtp.", *(f"{self.prefix}{self.layer_name.format(self.layers + index)}." for index in range(more)))
+        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if name.startswith(names))
 
     @property
     def generates(self) -> bool:

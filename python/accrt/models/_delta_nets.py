@@ -52,11 +52,6 @@ class WithDeltaNets(WithScans):
         if isinstance(scans, list):
             config.values["layer_types"] = [LINEAR if scan else FULL for scan in scans[: self.layers]]
 
-    def leave_out_predictors(self) -> None:
-        """Folders have layers that predict more tokens under a name of their own."""
-        super().leave_out_predictors()
-        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if name.startswith("mtp."))
-
     def norm(self, x: Value, name: str) -> Value:
         if self.is_gguf:  # whose weights have the 1
             return self.rms_norm(x, name)

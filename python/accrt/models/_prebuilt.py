@@ -55,7 +55,7 @@ _GPT_OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
 #: Families with biases, without a word about it in their configuration.
-_BIASED = ("GPT2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe")
+_BIASED = ("GPT2", "Jais2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe")
 #: Families whose products are those of the ones above, in all sizes and with adapters.
 MORE: Dict[str, Dict[str, Any]] = {
     "gemma": {},
@@ -158,6 +158,17 @@ MORE: Dict[str, Dict[str, Any]] = {
     "hunyuan_v1_moe": {"num_experts": 4, "moe_topk": 2},
     "gemma3n_text": {"num_hidden_layers": 5, "sliding_window": 64, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
                      "activation_sparsity_pattern": [0.95, 0.0, 0.95, 0.0, 0.0], "vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 64},
+    "cwm": {"sliding_window": 64, "num_hidden_layers": 2},
+    "vaultgemma": {"query_pre_attn_scalar": 64, "sliding_window": 64, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "nanochat": {"num_hidden_layers": 2},
+    "solar_open": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.0},
+    "exaone_moe": {**_EXPERTS, "num_hidden_layers": 3, "sliding_window": 64},
+    "hyperclovax": _GRANITE,
+    "flex_olmo": {**_EXPERTS},
+    "jais2": {"attention_bias": True, "mlp_bias": True},
+    "youtu": _LATENTS,
+    "mellum": {**_EXPERTS, "sliding_window": 64, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+    "phi4_multimodal": {"pad_token_id": 0},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,

@@ -23,7 +23,7 @@ UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear"), _SCANS),
     "bailing_hybrid": "its layers have lightning attention or Kimi's delta attention among attention with latents, and no family here has these together",
     "bailing_moe_linear": "its lightning attention has rotary embeddings, which no family here has; MiniMax Text 01 and M1 are served",
-    "lfm2_vl": f"{_PARTS}; LFM2 is served", **dict.fromkeys(("phi4_multimodal", "phi4mm"), f"{_PARTS}; Phi-4 and Phi-4 mini are served"),
+    "lfm2_vl": f"{_PARTS}; LFM2 is served",
     **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), f"{_PARTS}; GLM-4 and GLM-4.5 are served"),
     "bitnet": "its weights have three values and what they multiply is quantized to 8 bits, which no product here does",
     "hunyuan": f"{_FOLDER}; newer folders of the same models are of the type hunyuan_v1_moe or hunyuan_v1_dense, and served",

@@ -1,9 +1,10 @@
-"""Layers with a window that have rotary embeddings of their own; queries that grow with the
-positions."""
+"""Layers with a window that have rotary embeddings of their own; factors of LongRoPE in GGUF files;
+queries that grow with the positions."""
 
 from __future__ import annotations
 
-from typing import List, Optional
+from dataclasses import replace
+from typing import Any, List, Optional
 
 import numpy as np
 
@@ -35,6 +36,33 @@ class TwoRopes(Decoder):
         if self.windows[self.step.layer] is None:
             return super().rope(x)
         return x.rope_at(self.step.positions, self.constant("rope.local_frequencies", self.local.frequencies.astype("f4")), self.local.scale, self.interleaved)
+
+
+class FactorsInFiles(Decoder):
+    """A decoder whose frequencies may be divided by the factors of LongRoPE."""
+
+    ignored = (*Decoder.ignored, "rope_factors_long.weight", "rope_factors_short.weight")
+    factors = ""
+
+    def setup_rope(self) -> None:
+        """GGUF files have the factors of LongRoPE as tensors, and what cos and sin are multiplied
+        by."""
+        super().setup_rope()
+        if "rope_factors_short.weight" in self.checkpoint.tensors:
+            original = self.config.integer("original_max_position_embeddings", self.trained)
+            is_long = self.options.max_position > original
+            self.factors = f"rope_factors_{'long' if is_long else 'short'}.weight"
+            self.trained = self.trained if is_long else min(self.trained, original)
+            self.rotation = replace(self.rotation, scale=self.config.number("rope_attention_factor", 1.0))
+
+    def frequencies(self) -> Any:
+        if not self.factors:
+            return super().frequencies()
+        plain = self.constant("rope.frequencies", self.rotation.frequencies.astype("f4"))
+        return self.step.f.constant(plain) / self.float(self.weight(self.factors, [len(self.rotation.frequencies)]))
+
+    def _key(self, name: str) -> str:
+        return name if name == self.factors else super()._key(name)
 
 
 class Growing(Decoder):
