@@ -317,8 +317,9 @@ ACCRT_API accrt_status_t accrt_device_info(accrt_device_t* device, accrt_device_
 ACCRT_API accrt_instance_t* accrt_device_instance(accrt_device_t* device);
 /** Lets work on `device` reach the memory of `peer`: kernels by address, copies directly. It works
  * one way; both ways take two calls. Without it, kernels, fills and lists that use memory of
- * another GPU get ACCRT_ERROR_UNSUPPORTED (both names in the message). Copies always work: without
- * a direct path they go through host memory. A repeated call does no harm. May block.
+ * another GPU get ACCRT_ERROR_UNSUPPORTED (both names in the message). Copies between devices of
+ * one driver always work: without a direct path they go through host memory. A repeated call does
+ * no harm. May block.
  * @return ACCRT_OK (also for a device and itself); ACCRT_ERROR_UNSUPPORTED (devices of different
  *   drivers, or no path between them: both names in the message); ACCRT_ERROR_DEVICE_LOST.
  *   Since: 0.2 */

@@ -235,9 +235,10 @@ ACCRT_ASSERT_LAYOUT(accrt_copy_region_t, target_stride_bytes, 56);
 /** Copies size_bytes. ACCRT_TO_END: to the end of the source, or of the target if the source is
  * host memory. Source and target may not overlap.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (the message has the offset, the size and the buffer's
- *   size); ACCRT_ERROR_ALIASED; ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being
- *   captured); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST.
- *   Since: 0.1 */
+ *   size); ACCRT_ERROR_ALIASED; ACCRT_ERROR_UNSUPPORTED (a buffer of another driver, which the host
+ *   does not reach: use a stream of the buffer's device); ACCRT_ERROR_INVALID_STATE (a wrapped
+ *   stream that is being captured); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED;
+ *   ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                            const accrt_place_t* target, uint64_t size_bytes);
 /** Copies a strided region. To test whether source and target overlap, the library compares the

@@ -37,6 +37,7 @@ typedef struct direct {
   accrt_driver_environment_t environment;
   accrt_allocator_t allocator;
   accrt_driver_t* driver;
+  uint32_t index; /* of the device: as --device says */
   accrt_driver_device_t* device;
   accrt_driver_queue_t* queue;
   accrt_device_info_t info;
@@ -70,6 +71,11 @@ typedef struct outcome {
 bool direct_set_up(direct_t* bench, uint32_t needs);
 /* Closes all, and fails when something was not given back. */
 void direct_tear_down(direct_t* bench);
+
+/* A device of the driver beside the bench's own, where there are several. */
+static inline uint32_t direct_other_index(const direct_t* bench) {
+  return bench->index == 0 ? 1 : 0;
+}
 
 /* What a test needs that runs a kernel. */
 #define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)

@@ -267,6 +267,12 @@ static bool has_what_is_needed(const direct_t* bench, uint32_t needs) {
   return (needs & CTS_NEEDS_HOST_MEMORY) == 0 || (flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0;
 }
 
+/* The number behind the device's name; a driver's name alone is its first device. */
+static uint32_t device_index(void) {
+  const char* colon = cts_settings.device == NULL ? NULL : strrchr(cts_settings.device, ':');
+  return colon == NULL ? 0 : (uint32_t)strtoul(colon + 1, NULL, 10);
+}
+
 /* The kind whose memory the host reaches as well as the device. Drivers need not have PINNED
  * memory: host memory is imported then. False: the driver cannot do that either. */
 static bool find_memory_kind(direct_t* bench) {
@@ -305,9 +311,14 @@ bool direct_set_up(direct_t* bench, uint32_t needs) {
                                    .trace = keep_trace,
                                    .tracing = (needs & CTS_NEEDS_TRACING) != 0};
   assert_int_equal(bench->table->open(&bench->environment, &bench->driver), ACCRT_OK);
-  if (bench->table->device_count(bench->driver) == 0)
+  const uint32_t count = bench->table->device_count(bench->driver);
+  if (count == 0)
     return false;
-  assert_int_equal(bench->table->device_open(bench->driver, 0, &bench->device), ACCRT_OK);
+  bench->index = device_index();
+  if (bench->index >= count)
+    fail_msg("there is no device '%s': the driver has %" PRIu32, cts_settings.device, count);
+  assert_int_equal(bench->table->device_open(bench->driver, bench->index, &bench->device),
+                   ACCRT_OK);
   bench->info.struct_size = (uint32_t)sizeof bench->info;
   bench->table->device_info(bench->device, &bench->info);
   if (!has_what_is_needed(bench, needs))

@@ -234,7 +234,7 @@ static void test_queues_of_other_devices_are_not_wrapped(void** state) {
     return;
   }
   accrt_driver_device_t* other = NULL;
-  assert_int_equal(d->table->device_open(d->driver, 1, &other), ACCRT_OK);
+  assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &other), ACCRT_OK);
   accrt_driver_queue_t* queue = (accrt_driver_queue_t*)d;
   const long live = atomic_load(&d->live);
   direct_forget_failure();

@@ -561,10 +561,11 @@ static void test_what_runs_at_once_shares_nothing(void** state) {
   accrt_driver_t* driver = NULL;
   accrt_driver_device_t* devices[3] = {d->device, NULL, NULL};
   if (d->table->device_count(d->driver) > 1)
-    assert_int_equal(d->table->device_open(d->driver, 1, &devices[1]), ACCRT_OK);
+    assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &devices[1]),
+                     ACCRT_OK);
   assert_int_equal(d->table->open(&d->environment, &driver), ACCRT_OK);
   assert_true(d->table->device_count(driver) != 0);
-  assert_int_equal(d->table->device_open(driver, 0, &devices[2]), ACCRT_OK);
+  assert_int_equal(d->table->device_open(driver, d->index, &devices[2]), ACCRT_OK);
   static const accrt_driver_kernel_t* const kernels[] = {&private_little, &private_page,
                                                          &private_much};
   static const int pairs[][2] = {{ALONE, ALONE},       {LISTED, LISTED},     {ON_CALLER, ALONE},

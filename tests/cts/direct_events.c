@@ -447,7 +447,7 @@ static void test_events_are_waited_for_on_other_devices(void** state) {
   }
   accrt_driver_device_t* second = NULL;
   accrt_driver_queue_t* other = NULL;
-  assert_int_equal(d->table->device_open(d->driver, 1, &second), ACCRT_OK);
+  assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &second), ACCRT_OK);
   assert_int_equal(d->table->queue_create(second, 0, &other), ACCRT_OK);
   accrt_driver_event_t* event = make_event(d, 0);
   const accrt_driver_command_t marker = {.opcode = ACCRT_DRIVER_COMMAND_MARKER, .name = "marker"};

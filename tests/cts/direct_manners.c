@@ -300,7 +300,7 @@ static void test_peers_may_be_enabled_often(void** state) {
     return;
   }
   accrt_driver_device_t* other = NULL;
-  assert_int_equal(d->table->device_open(d->driver, 1, &other), ACCRT_OK);
+  assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &other), ACCRT_OK);
   for (int way = 0; way < 2; ++way) {
     accrt_driver_device_t* const device = way == 0 ? d->device : other;
     accrt_driver_device_t* const peer = way == 0 ? other : d->device;

@@ -173,7 +173,7 @@ static void test_modules_are_of_their_device(void** state) {
   memory_t memory = direct_memory(d, 64);
   accrt_driver_device_t* other = NULL;
   accrt_driver_queue_t* queue = NULL;
-  assert_int_equal(d->table->device_open(d->driver, 1, &other), ACCRT_OK);
+  assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &other), ACCRT_OK);
   assert_int_equal(d->table->queue_create(other, 0, &queue), ACCRT_OK);
   accrt_driver_module_t* there = load(d, other, 0);
   accrt_driver_module_t* here = load(d, d->device, 0);

@@ -246,7 +246,7 @@ static accrt_status_t try_open_device(attempt_t* a) {
   assert_int_equal(table->open(&a->bench->environment, &driver), ACCRT_OK);
   assert_true(table->device_count(driver) != 0);
   atomic_store(&a->bench->allowed, allowed);
-  const accrt_status_t status = table->device_open(driver, 0, &made);
+  const accrt_status_t status = table->device_open(driver, a->bench->index, &made);
   atomic_store(&a->bench->allowed, LONG_MAX);
   if (status == ACCRT_OK)
     table->device_close(made);

@@ -482,7 +482,7 @@ static void test_other_devices_work_too(void** state) {
   accrt_driver_device_t* second = NULL;
   accrt_driver_queue_t* queue = NULL;
   accrt_driver_memory_t there, later;
-  assert_int_equal(d->table->device_open(d->driver, 1, &second), ACCRT_OK);
+  assert_int_equal(d->table->device_open(d->driver, direct_other_index(d), &second), ACCRT_OK);
   assert_ptr_not_equal(second, d->device);
   accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
   d->table->memory_info(second, d->memory_kind, &info);

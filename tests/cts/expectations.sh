@@ -31,6 +31,7 @@ expect 2 "no test of that name" "# nothing" --test no_such_test
 # A test that fails: the device is not there.
 expect 0 "PASSED" "expected_failure stream.test_idle_stream" --test stream.test_idle --device null:9
 expect 1 "FAILED" "# nothing" --test stream.test_idle --device null:9
+expect 1 "no device 'null:9': the driver has 1" "# nothing" --test direct.test_facts --device null:9
 # A driver that has no device of the name that its own suggests: said once.
 "$cts" --driver null --name absent >"$work/out" 2>&1
 if [ $? != 2 ] || ! grep -q "no device 'absent'; there is: null:0" "$work/out"; then

@@ -79,9 +79,11 @@ ACCRT_ASSERT_LAYOUT(accrt_driver_completion_t, user, 16);
 
 /** Memory of a driver. The driver fills all fields; the runtime passes them back unchanged. */
 typedef struct accrt_driver_memory {
-  void* handle;            /**< the driver's own */
-  uint64_t device_address; /**< the address for kernels; ranges are address arithmetic on it */
-  void* host_pointer;      /**< NULL: the host cannot reach it */
+  void* handle; /**< the driver's own */
+  /** The address for kernels; ranges are address arithmetic on it. It is host_pointer, or a number
+   * that is no address of host memory (a handle in the high bits and an offset, say). */
+  uint64_t device_address;
+  void* host_pointer; /**< NULL: the host cannot reach it */
   uint64_t size_bytes;
 } accrt_driver_memory_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_memory_t, size_bytes, 32);
@@ -176,7 +178,8 @@ typedef struct accrt_driver_dispatch {
 } accrt_driver_dispatch_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_dispatch_t, patches, 80);
 
-/** A strided copy, as accrt_copy_region_t. Source and target do not overlap. */
+/** A strided copy, as accrt_copy_region_t. Source and target do not overlap. Each of them is memory
+ * of the driver, or host memory by its plain address: the program's, or another driver's. */
 typedef struct accrt_driver_copy {
   accrt_driver_range_t source;
   accrt_driver_range_t target;
@@ -186,6 +189,7 @@ typedef struct accrt_driver_copy {
 } accrt_driver_copy_t;
 ACCRT_ASSERT_LAYOUT(accrt_driver_copy_t, target_stride_bytes, 192);
 
+/** The target may be host memory too, as in a copy. */
 typedef struct accrt_driver_fill {
   accrt_driver_range_t target;
   uint64_t pattern;
@@ -457,7 +461,8 @@ typedef struct accrt_driver_table {
                                          accrt_driver_memory_t* out_memory);
   /** Lets kernels and copies of `device` reach all memory of `peer`, a device of the same driver,
    * also memory allocated later. A repeated call does no harm. ACCRT_ERROR_UNSUPPORTED: there is no
-   * path. May block. */
+   * path. Without this function, each device of the driver reaches all memory of the others. May
+   * block. */
   accrt_status_t (*device_enable_peer)(accrt_driver_device_t* device, accrt_driver_device_t* peer);
 
   /** Optional. Returns how much workspace a host operator needs, before a list with it is made: it

@@ -14,6 +14,21 @@ uint64_t accrt_place_size(const accrt_place_t* place, uint64_t size_bytes) {
   return place->offset_bytes <= buffer_bytes ? buffer_bytes - place->offset_bytes : size_bytes;
 }
 
+/* An address of the buffer then says nothing to the device: only host memory has one that does. */
+static bool is_of_other_driver(const accrt_device_t* device, const accrt_buffer_t* buffer) {
+  return accrt_upper_device(accrt_buffer_device(buffer))->driver !=
+         accrt_upper_device(device)->driver;
+}
+
+static accrt_status_t fail_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
+                                 const char* what) {
+  return ACCRT_FAIL(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
+                    accrt_device_facts(accrt_buffer_device(buffer))->name, device->info.name,
+                    is_of_other_driver(device, buffer)
+                        ? ""
+                        : ": accrt_device_enable_peer was not called, or found no path");
+}
+
 accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* place,
                                    uint64_t size_bytes, const char* what, uint64_t* out_address) {
   if (place->buffer != NULL) {
@@ -29,6 +44,11 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
           OUT_OF_RANGE,
           "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64 " bytes", what,
           place->offset_bytes, size_bytes != ACCRT_TO_END ? size_bytes : 0, buffer_bytes);
+    }
+    if (is_of_other_driver(device, place->buffer)) {
+      address = (uint64_t)(uintptr_t)accrt_buffer_host_pointer(place->buffer);
+      if (address == 0 && size_bytes > 0)
+        return fail_reach(device, place->buffer, what);
     }
     *out_address = address + place->offset_bytes;
     return ACCRT_OK;
@@ -65,8 +85,7 @@ static bool is_shared(const accrt_device_t* device, const accrt_buffer_t* buffer
   if (accrt_buffer_host_pointer(buffer) == NULL)
     return false;
   return !by_kernel || (device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0 ||
-         accrt_upper_device(accrt_buffer_device(buffer))->driver ==
-             accrt_upper_device(device)->driver;
+         !is_of_other_driver(device, buffer);
 }
 
 accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
@@ -74,11 +93,7 @@ accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accr
   const accrt_device_t* owner = accrt_buffer_device(buffer);
   if (owner == device || is_shared(device, buffer, by_kernel) || reaches(device, owner))
     return ACCRT_OK;
-  return ACCRT_FAIL(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what, owner->info.name,
-                    device->info.name,
-                    accrt_upper_device(owner)->driver == accrt_upper_device(device)->driver
-                        ? ": accrt_device_enable_peer was not called, or found no path"
-                        : "");
+  return fail_reach(device, buffer, what);
 }
 
 static bool region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
