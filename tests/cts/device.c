@@ -89,7 +89,7 @@ static void test_second_device(void** state) {
   cts_t* cts = *state;
   accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
   OK(accrt_device_info(cts->second, &info));
-  assert_int_equal(info.index, cts->info.index + 1);
+  assert_int_not_equal(info.index, cts->info.index);
   assert_string_not_equal(info.name, cts->info.name);
 }
 

@@ -240,7 +240,7 @@ bool cts_set_up(cts_t* cts) {
     load_kernels(cts);
   if (cts->needs & CTS_NEEDS_TWO_DEVICES) {
     char name[80];
-    snprintf(name, sizeof name, "%s:%u", cts->info.driver, cts->info.index + 1);
+    snprintf(name, sizeof name, "%s:%u", cts->info.driver, cts->info.index == 0 ? 1u : 0u);
     if (accrt_instance_device_by_name(cts->instance, name, &cts->second) != ACCRT_OK) {
       cts->second = NULL;
     }
