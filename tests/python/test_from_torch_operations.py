@@ -362,3 +362,18 @@ def test_complex_weights(instance):
 def test_what_is_not_there_is_named(function, said):
     with pytest.raises(UnsupportedOperations, match=said):
         convert(Of(function), (whole(40, 1).float() if "32" in said else some(3, 4),))
+
+
+@pytest.mark.parametrize("shapes, grouped", [
+    ([(5, 8)] * 3, False), ([(3, 5, 8), (3, 7, 8), (3, 7, 6), (3, 5, 7)], False), ([(3, 5, 8), (3, 7, 8), (3, 7, 6), (1, 5, 7)], False),
+    ([(3, 5, 8), (3, 7, 8), (3, 7, 6), (5, 7)], False), ([(4, 5, 8), (2, 7, 8), (2, 7, 8), (4, 5, 7)], True), ([(2, 3, 4, 5, 8)] * 3, False),
+    ([(2, 3, 4, 5, 8)] * 3 + [(3, 4, 5, 5)], False), ([(2, 3, 4, 5, 8)] * 3 + [(2, 1, 1, 5, 5)], False), ([(2, 3, 4, 5, 8)] * 3 + [(4, 5, 5)], False),
+    ([(2, 1, 3, 4, 5, 8)] * 3, False),
+])  # fmt: skip
+def test_attention_of_other_than_four_dimensions(shapes, grouped, instance):
+    check(Of(lambda *x: F.scaled_dot_product_attention(*x, enable_gqa=grouped)), tuple(some(*shape) for shape in shapes), instance)
+
+
+def test_attention_of_three_dimensions_has_any_batch(instance):
+    dims = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("tokens", max=64)}
+    check(Of(lambda x: F.scaled_dot_product_attention(x, x, x)), (some(5, 4, 8),), instance, [(some(1, 7, 8),), (some(9, 1, 8),)], dynamic_shapes=((dims,),))

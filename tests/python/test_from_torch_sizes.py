@@ -231,6 +231,87 @@ def test_ordinary_models_under_auto(name):
     assert [(s.minimum, s.divisor) for s in module.symbols.values()] == limits
 
 
+def halved():
+    """A convolution that halves a picture of 3 channels."""
+    return torch.nn.Conv2d(3, 3, 3, 2, 1)
+
+
+class Pyramid(torch.nn.Module):
+    """A U-Net and a pyramid of features: strided convolutions, and paths that meet again."""
+
+    def __init__(self, stages, way):
+        super().__init__()
+        self.way, self.down = way, torch.nn.ModuleList(halved() for _ in range(stages))
+        self.up = torch.nn.ModuleList(torch.nn.ConvTranspose2d(3, 3, 2, 2) for _ in range(stages))
+        self.mix = torch.nn.ModuleList(torch.nn.Conv2d(6, 3, 1) for _ in range(stages))
+
+    def forward(self, x):
+        wide, found = [], []
+        for down in self.down:
+            wide.append(x)
+            x = down(x).tanh()
+        for before, up, mix in list(zip(wide, self.up, self.mix))[::-1]:
+            if self.way == "interpolate":
+                x = torch.nn.functional.interpolate(x, size=before.shape[2:], mode="bilinear")
+            else:
+                down, right = (a - b for a, b in zip(before.shape[2:], up(x).shape[2:]))
+                x = torch.nn.functional.pad(up(x), (right // 2, right - right // 2, down // 2, down - down // 2))
+            x = mix(torch.cat([before, x], 1)) + before
+            found.append(x)
+        return found
+
+
+class Paths(torch.nn.Module):
+    """Two strides of 2 beside one of 4."""
+
+    def __init__(self):
+        super().__init__()
+        self.two, self.one, self.first = torch.nn.Sequential(halved(), halved()), torch.nn.Conv2d(3, 3, 7, 4, 3), halved()
+
+    def forward(self, x):
+        return torch.cat([self.two(x), self.one(x)], 1), torch.nn.functional.max_pool2d(self.first(x), 3, 2, 1) + self.one(x)
+
+
+class Windows(torch.nn.Module):
+    """Attention in windows of 4 x 4 of a padded picture, which is cut again, over one dimension of
+    all windows."""
+
+    def forward(self, x):
+        batch, height, width, size = x.shape
+        padded = torch.nn.functional.pad(x, (0, 0, 0, (4 - width % 4) % 4, 0, -height % 4))
+        down, right = padded.shape[1] // 4, padded.shape[2] // 4
+        parts = padded.view(batch, down, 4, right, 4, size).transpose(2, 3).reshape(-1, 16, size)
+        parts = torch.nn.functional.scaled_dot_product_attention(parts, parts, parts)
+        return parts.view(batch, down, right, 4, 4, size).transpose(2, 3).reshape(padded.shape)[:, :height, :width]
+
+
+#: By name: a model, its example, and sizes that the export never saw.
+MEETING = {
+    "u-net of two": (lambda: Pyramid(2, "pad"), (2, 3, 21, 30), [(1, 3, 12, 17)]),
+    "u-net of three": (lambda: Pyramid(3, "pad"), (2, 3, 43, 30), [(1, 3, 27, 18), (3, 3, 16, 19)]),
+    "pyramid of three": (lambda: Pyramid(3, "interpolate"), (2, 3, 43, 30), [(1, 3, 27, 18), (3, 3, 16, 19)]),
+    "two paths": (Paths, (2, 3, 21, 30), [(1, 3, 12, 17), (3, 3, 9, 40)]),
+    "pooled to the end": (lambda: torch.nn.Sequential(torch.nn.MaxPool2d(3, 2, ceil_mode=True), torch.nn.AvgPool2d(3, 2, 1, ceil_mode=True)), (2, 3, 21, 30),
+                          [(1, 3, 12, 17), (3, 3, 9, 40), (1, 3, 10, 11)]),
+    "cut or padded": (lambda: OfOne(lambda x: torch.nn.functional.pad(x, (0, 3 - x.shape[3] % 5, 1 - x.shape[2] % 3, x.shape[2] % 2))), (2, 3, 21, 30),
+                      [(1, 3, 20, 34), (3, 3, 10, 33)]),
+    "windows": (Windows, (2, 13, 10, 8), [(1, 9, 16, 8), (3, 12, 7, 8)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEETING)
+def test_paths_of_pictures_meet_under_auto(name, instance):
+    from accrt.compiler import compile
+
+    make, shape, others = MEETING[name]
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    model = make().eval().requires_grad_(False)
+    module = convert(model, (torch.randn(shape),), dynamic_shapes=({dim: Dim.AUTO for dim in ((0, 1, 2) if name == "windows" else (0, 2, 3))},))
+    session = accrt.Program(accrt.Bundle(compile(module, targets=[kh.host_targets()[-1]]), instance)).session()
+    for sizes in [shape, *others]:
+        same(model, session, (sizes,))
+
+
 @pytest.mark.parametrize("name, function, sizes, said", [
     ("padded", lambda x: torch.nn.functional.pad(x, (0, 4 - x.shape[0] % 4)) if x.shape[0] % 4 != 0 else x, (15,),
      r"input 'x'.*holds only where x\.shape\[0\] % 4 != 0"),

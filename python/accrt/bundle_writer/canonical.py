@@ -8,12 +8,17 @@ not overflow.
 from __future__ import annotations
 
 import functools
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+import itertools
+import math
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .expressions import Expr, Size, constant, same
 
 _Monomial = Tuple[Expr, ...]
 _Polynomial = Dict[_Monomial, int]
+
+#: So many values are tried for a proof; and the greatest divisor that is made of two.
+_TRIED, _DIVISOR = 1 << 14, 1 << 31
 
 FOLD = {
     "floordiv": lambda a, b: a // b, "ceildiv": lambda a, b: -(-a // b), "mod": lambda a, b: a % b, "min": min, "max": max,
@@ -110,7 +115,26 @@ def _quotient(op: str, a: Expr, b: Expr) -> Expr:
         rest = [(m, f) for m, f in terms if f % b.value]
         if whole:
             return _build(_frozen(dict(_polynomial(Expr("add", (_build(whole), Expr(op, (_build(rest), b))))))))
+        return _nested(op, terms, b.value)
     return Expr(op, (a, b))
+
+
+def _nested(op: str, terms: Sequence[Tuple[_Monomial, int]], by: int) -> Expr:
+    """A quotient in the fewest steps: (4*x + 5) // 6 is (2*x + 2) // 3, (x // 2 + y) // 3 is
+    (x + 2*y) // 6."""
+    number = sum(f for m, f in terms if not m)
+    common = math.gcd(by, *(f for m, f in terms if m))
+    if common > 1:
+        parts = [(m, f // common) for m, f in terms if m] + [((), FOLD[op](number, common))]
+        return _canonical(Expr(op, (_build(parts), constant(by // common))))
+    for at, (monomial, factor) in enumerate(terms):
+        inner = monomial[0] if len(monomial) == factor == 1 else None
+        if inner is None or inner.op != op or inner.args[1].op != "constant" or not 0 < inner.args[1].value <= _DIVISOR // by:
+            continue
+        scale = inner.args[1].value
+        rest = _build([(m, f * scale) for m, f in (*terms[:at], *terms[at + 1 :])])
+        return _canonical(Expr(op, (Expr("add", (inner.args[0], rest)), constant(by * scale))))
+    return Expr(op, (_build(terms), constant(by)))
 
 
 def _modulo(a: Expr, b: Expr) -> Expr:
@@ -195,12 +219,80 @@ def proved_equal(a: Size, b: Size) -> bool:
 
 @functools.lru_cache(maxsize=65536)
 def _difference_is_zero(a: Expr, b: Expr) -> bool:
-    return same(simplify(a - b), 0)
+    difference = constant(simplify(a - b))
+    return same(difference, constant(0)) or _decided(difference, lambda step: step == 0, natural=False)
 
 
 def proved_less_equal(a: Size, b: Size) -> bool:
     """Whether a <= b for all values; symbols are >= 0."""
-    low, _high = bounds(Expr("sub", (constant(b), constant(a))), {})
+    difference = Expr("sub", (constant(b), constant(a)))
+    low, _high = bounds(difference, {})
+    return low is not None and low >= 0 or _decided(_canonical(difference), lambda step: step >= 0, natural=True)
+
+
+#: By variable: its period and its degree.
+_Periods = Dict[Expr, Tuple[int, int]]
+
+
+def _periods(e: Expr) -> _Periods:
+    """A size is a polynomial of its variables where each stays in one class of remainders of its
+    period. The polynomial has whole coefficients, of the steps of one period: so a quotient by c
+    is one again for c periods, and a remainder is constant for these. What is no sum, product,
+    quotient by a number or remainder by one is a variable itself."""
+    if e.op == "constant":
+        return {}
+    by = e.args[1] if len(e.args) == 2 else None
+    if e.op in ("floordiv", "ceildiv", "mod") and by is not None and by.op == "constant" and by.value > 0:
+        grown = {v: (period * by.value if degree else period, degree) for v, (period, degree) in _periods(e.args[0]).items()}
+        return {v: (period, 0 if e.op == "mod" else degree) for v, (period, degree) in grown.items()}
+    if e.op not in ("add", "sub", "mul"):
+        return {e: (1, 1)}
+    found = _periods(e.args[0])
+    for variable, (period, degree) in _periods(e.args[1]).items():
+        other, most = found.get(variable, (1, 0))
+        found[variable] = math.lcm(period, other), degree + most if e.op == "mul" else max(degree, most)
+    return found
+
+
+def _valued(e: Expr, values: Mapping[Expr, int]) -> int:
+    if e.op == "constant":
+        return e.value
+    return values[e] if e in values else FOLD[e.op](*(_valued(a, values) for a in e.args))
+
+
+def _coefficients(e: Expr, variables: Sequence[Tuple[Expr, int, int]]) -> Iterator[int]:
+    """Those of the polynomials that a size is (`_periods`), class by class, in Newton's form: the
+    value at the least point, and the differences from there. Where all are 0, the size is 0
+    everywhere; where all are >= 0, it is so for variables >= 0."""
+
+    def of(values: Dict[Expr, int], rest: Sequence[Tuple[Expr, int, int, int]]) -> List[int]:
+        if not rest:
+            return [_valued(e, values)]
+        (variable, first, period, degree), *others = rest
+        rows = [of({**values, variable: first + period * step}, others) for step in range(degree + 1)]
+        found = []
+        while rows:
+            found += rows[0]
+            rows = [[b - a for a, b in zip(below, above)] for below, above in zip(rows, rows[1:])]
+        return found
+
+    for firsts in itertools.product(*(range(period) for _, period, _ in variables)):
+        yield from of({}, [(v, first, period, degree) for first, (v, period, degree) in zip(firsts, variables)])
+
+
+def _decided(e: Expr, holds: Callable[[int], bool], natural: bool) -> bool:
+    """Whether this holds for all coefficients of a size, of variables that are >= 0 if `natural`
+    says so. False may also mean that there are too many."""
+    variables = [(v, period, degree) for v, (period, degree) in _periods(e).items()]
+    if math.prod(period * (degree + 1) for _, period, degree in variables) > _TRIED:
+        return False
+    if natural and not all(_is_natural(v) for v, _, _ in variables):
+        return False
+    return all(map(holds, _coefficients(e, variables)))
+
+
+def _is_natural(variable: Expr) -> bool:
+    low, _high = _atom_bounds(variable, {})
     return low is not None and low >= 0
 
 
@@ -211,7 +303,7 @@ def always_equal(a: Size, b: Size) -> Optional[bool]:
     low, high = bounds(difference, {})
     if (low is not None and low > 0) or (high is not None and high < 0):
         return False
-    return True if same(difference, 0) else None
+    return True if proved_equal(difference, 0) else None
 
 
 Bound = Optional[int]

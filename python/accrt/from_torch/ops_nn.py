@@ -113,21 +113,23 @@ def attention(
     q, k, v = lo.value(query), lo.value(key), lo.value(value)
     known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.truth(attn_mask), q.shape[-2], k.shape[-2])
     mask = known.tensor if known is not None else None if attn_mask is None else lo.value(attn_mask)
-    squeezed = 4 - q.rank
-    if squeezed < 0:
-        raise Unsupported(f"attention of {q.rank} dimensions")
-    for _ in range(squeezed):
-        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    if mask is not None and mask.rank > 2 and q.rank != 4:
+        mask = _four(expand(lo, mask, [*q.shape[:-3], *mask.shape[-3:]]) if mask.rank > 3 else mask, enable_gqa or q.rank > 4)
+    q, k, v = (_four(x, enable_gqa) for x in (q, k, v))
     mask = None if mask is None else _mask_of(lo, mask, q, k)
     k, v = (expand(lo, x, [q.shape[0], *x.shape[1:]]) if ex.same(x.shape[0], 1) else x for x in (_ungrouped(k), _ungrouped(v)))
     if not ex.same(k.shape[1], v.shape[1]):
-        k, v = lo.value(key), lo.value(value)
-    causal = known is not None and known.causal
-    first = None if known is None else known.first
+        k, v = (_four(lo.value(x), enable_gqa) for x in (key, value))
+    causal, first = known is not None and known.causal, None if known is None else known.first
     made = q.scaled_dot_product_attention(k, v, mask, causal, scale, known.offset if causal and not ex.same(known.offset, 0) else None, first)
-    for _ in range(squeezed):
-        made = made.select(0, 0)
-    return made
+    return made if lo.rank(query) == 4 else made.view([*lo.shape(query)[:-1], made.shape[-1]])
+
+
+def _four(x: Value, has_heads: bool) -> Value:
+    """With four dimensions: all before the heads as one; of three, the first may be the batch."""
+    if x.rank == 3 and not has_heads:
+        return x.unsqueeze(1)
+    return x if x.rank == 4 else x.view([ex.product(x.shape[:-3]), *[1] * (3 - x.rank), *x.shape[-3:]])
 
 
 def _mask_of(lo: Any, mask: Value, q: Value, k: Value) -> Value:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ...bundle_writer import less
 from .. import expr as ex
 from ..expr import Size
 from ..ir import IRError, Value
@@ -20,12 +21,13 @@ Pads = Sequence[Tuple[Any, Any]]
 
 
 def padded(x: Value, pads: Pads, number: Any = 0.0) -> Value:
-    """More places before and after each of the last dimensions; fewer where the numbers are
-    negative. `number`: one, or a value of one."""
+    """More places before and after each of the last dimensions; fewer where the sizes are
+    negative, which a call may decide. `number`: one, or a value of one."""
     for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
-        if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
-            x = x.slice(at, max(-before, 0), ex.simplify(ex.constant(x.shape[at]) + min(after, 0)))
-            before, after = max(before, 0), max(after, 0)
+        more = [ex.maximum(size, 0) for size in (before, after)]
+        if not ex.same_shape(more, [ex.simplify(size) for size in (before, after)]):
+            x = x.slice(at, ex.simplify(ex.constant(more[0]) - before), ex.simplify(ex.constant(x.shape[at]) + after - more[1]))
+        before, after = more
         around = [[_filled(x, [*x.shape[:at], size, *x.shape[at + 1 :]], number)] if not ex.same(size, 0) else [] for size in (before, after)]
         x = cat([*around[0], x, *around[1]], at) if around[0] or around[1] else x
     return x
@@ -81,17 +83,15 @@ def reduced(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: 
     return total
 
 
-def added(sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> List[int]:
+def added(sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> List[Size]:
     """Places behind each dimension that ceil_mode adds: for a last window that begins in the tensor
     or its padding before."""
     made = []
     for size, k, step, pad, apart in zip(sizes, kernel, strides, pads, dilations):
-        if not isinstance(size, int):
-            raise IRError(f"pooling: ceil_mode of a dimension of {size}")
-        reach, whole = apart * (k - 1) + 1, size + 2 * pad
-        count = -(-(whole - reach) // step) + 1
-        count -= (count - 1) * step >= size + pad
-        made.append(max((count - 1) * step + reach - whole, 0))
+        reach, whole = apart * (k - 1) + 1, ex.constant(size) + 2 * pad
+        last = ex.constant(ex.ceildiv(whole - reach, step)) * step
+        last = last - less(ex.constant(size) + (pad - 1), last) * step
+        made.append(ex.maximum(ex.simplify(last + reach - whole), 0))
     return made
 
 
@@ -132,15 +132,20 @@ def _pools(x: Value, dims: int, kernel: Any, stride: Any, padding: Any, dilation
     kernel, dilations, pads = each(kernel, dims), each(dilation, dims), each(padding, dims)
     strides = each(stride or kernel, dims)
     more = [0] * dims if not ceil_mode else added(x.shape[x.rank - dims :], kernel, strides, pads, dilations)
-    return kernel, strides, dilations, [(p, p + m) for p, m in zip(pads, more)], any(more)
+    return kernel, strides, dilations, [(p, p + m) for p, m in zip(pads, more)], not all(ex.same(m, 0) for m in more)
 
 
 def max_pool(x: Value, dims: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Value:
     """aten.max_pool of one to three dimensions."""
     kernel, strides, dilations, pads, _more = _pools(x, dims, kernel, stride, padding, dilation, ceil_mode)
-    if dims < 3:
+    if dims < 3 and _is_fixed(pads):
         return _pooled(x, "max_pool2d", kernel, strides, pads, dilations)
     return reduced(padded(x, pads, -math.inf), kernel, strides, dilations, lambda a, b: a.maximum(b))
+
+
+def _is_fixed(pads: Pads) -> bool:
+    """Whether no call decides what ceil_mode adds."""
+    return all(isinstance(size, int) for both in pads for size in both)
 
 
 def _pooled(x: Value, method: str, kernel: List[int], strides: List[int], pads: Any, *dilations: List[int]) -> Value:
@@ -161,7 +166,7 @@ def avg_pool(
     ceil_mode adds."""
     kernel, strides, dilations, pads, more = _pools(x, dims, kernel, stride, padding, 1, ceil_mode)
     by_count = not divisor_override and (more or (any(map(any, pads)) and not count_include_pad))
-    if dims < 3 and not by_count:
+    if dims < 3 and not by_count and _is_fixed(pads):
         made = _pooled(x, "avg_pool2d", kernel, strides, pads)
         return made if not divisor_override else made * (math.prod(kernel) / divisor_override)
     total = reduced(padded(x, pads), kernel, strides, dilations, lambda a, b: a + b)
