@@ -51,7 +51,7 @@ def test_a_run_takes_a_part_that_its_seed_takes_again(folder):
 
 
 def test_tests_that_draw_take_the_seed_of_the_run():
-    """One number repeats whatever has failed. kernel_harness draws the same in each run, unless asked."""
+    """One number repeats whatever has failed. kernel_harness has the same seed in each run."""
     own = re.compile(r'SystemRandom|urandom|default_rng\(\)|Random\(\)|environ.*"ACCRT_TEST_SEED"|seed.*(time_ns|time\.time)\(')
     elsewhere = {"rotation.py", "kernel_harness.py", Path(__file__).name, "serve_reference.py"}
     found = [f"{path.name}: {line.strip()}" for path in sorted(Path(__file__).parent.glob("*.py")) if path.name not in elsewhere
