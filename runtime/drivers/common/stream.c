@@ -85,6 +85,17 @@ static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t*
   return ACCRT_OK;
 }
 
+/* Another thread may settle the operation. A notification or a thread that waits for the semaphore
+ * may then release the stream and the instance before the enqueue returns. */
+static accrt_status_t enqueue_held(accrt_stream_t* stream, const accrt_request_t* request) {
+  accrt_instance_t* instance = accrt_instance_retain(stream->instance);
+  accrt_stream_ref(stream);
+  const accrt_status_t status = accrt_stream_enqueue(stream, request, NULL);
+  accrt_stream_unref(stream);
+  accrt_instance_release(instance);
+  return status;
+}
+
 accrt_status_t accrt_inner_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                        uint64_t value) {
   ACCRT_CHECK(stream, semaphore);
@@ -123,7 +134,7 @@ accrt_status_t accrt_inner_stream_signal(accrt_stream_t* stream, accrt_semaphore
                                    .name = "accrt_stream_signal",
                                    .semaphore = semaphore,
                                    .value = value};
-  return accrt_stream_enqueue(stream, &request, NULL);
+  return enqueue_held(stream, &request);
 }
 
 accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
@@ -142,12 +153,7 @@ accrt_status_t accrt_inner_stream_notify(accrt_stream_t* stream,
                                    .name = "accrt_stream_notify",
                                    .notify = notify,
                                    .notify_user = user};
-  /* Another thread may run the notification, and `notify` release the stream, before the enqueue
-   * returns. */
-  accrt_stream_ref(stream);
-  const accrt_status_t status = accrt_stream_enqueue(stream, &request, NULL);
-  accrt_stream_unref(stream);
-  return status;
+  return enqueue_held(stream, &request);
 }
 
 accrt_status_t accrt_stream_notify(accrt_stream_t* stream,

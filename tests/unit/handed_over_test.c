@@ -1,0 +1,148 @@
+/* tests/unit/handed_over_test.c - a thread that learns of the end of work may release everything at
+ * once: the stream, the semaphore, the instance. The call that signalled it may not have returned
+ * on its thread. The sanitizers find a use that comes too late. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* CMocka wants the headers above first. */
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "accrt/accrt.h"
+
+#define ROUNDS 150
+
+/* One thread signals. Another one waits for that and has the only handles. */
+typedef struct handed_over {
+  accrt_instance_t* instance;
+  accrt_stream_t* stream;
+  accrt_semaphore_t* semaphore;
+  accrt_status_t (*tell)(struct handed_over* objects);
+  accrt_status_t told;
+  uint8_t memory[4096];
+  atomic_int is_over;
+} handed_over_t;
+
+static void release_all(handed_over_t* objects) {
+  accrt_semaphore_release(objects->semaphore);
+  accrt_stream_release(objects->stream);
+  accrt_instance_release(objects->instance);
+}
+
+static void ignore_event(void* self, const accrt_trace_event_t* event) {
+  (void)self;
+  (void)event;
+}
+
+static void open_all(handed_over_t* objects) {
+  accrt_option_t threads = {"host.threads", "1"};
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.options = &threads;
+  options.option_count = 1;
+  options.option_size_bytes = sizeof threads;
+  /* Threads of the device tell the ends of work whose times are traced. */
+  const accrt_trace_sink_t sink = {NULL, ignore_event};
+  options.trace_sink = &sink;
+  accrt_device_t* device;
+  assert_int_equal(accrt_instance_create(&options, &objects->instance), ACCRT_OK);
+  assert_int_equal(accrt_instance_device_by_name(objects->instance, "host", &device), ACCRT_OK);
+  assert_int_equal(accrt_stream_create(device, NULL, &objects->stream), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_create(objects->instance, 0, &objects->semaphore), ACCRT_OK);
+  atomic_init(&objects->is_over, 0);
+}
+
+/* What a thread of the device ends, while the caller enqueues what is behind it. */
+static void enqueue_work(handed_over_t* objects) {
+  const accrt_place_t place = {.pointer = objects->memory};
+  assert_int_equal(accrt_stream_fill(objects->stream, &place, sizeof objects->memory, 0x5a, 1),
+                   ACCRT_OK);
+}
+
+static void* telling(void* user) {
+  handed_over_t* objects = user;
+  objects->told = objects->tell(objects);
+  return NULL;
+}
+
+static accrt_status_t signal_by_stream(handed_over_t* objects) {
+  return accrt_stream_signal(objects->stream, objects->semaphore, 1);
+}
+static accrt_status_t signal_behind_work(handed_over_t* objects) {
+  enqueue_work(objects);
+  return accrt_stream_signal(objects->stream, objects->semaphore, 1);
+}
+static accrt_status_t signal_by_host(handed_over_t* objects) {
+  return accrt_semaphore_signal(objects->semaphore, 1);
+}
+static accrt_status_t fail_by_host(handed_over_t* objects) {
+  return accrt_semaphore_fail(objects->semaphore, ACCRT_ERROR_CANCELLED, "it is over");
+}
+
+/* `policy`: how the other thread waits for the semaphore, which is to end as `wanted`. */
+static void hand_over(accrt_status_t (*tell)(handed_over_t*), uint32_t policy,
+                      accrt_status_t wanted) {
+  for (int round = 0; round < ROUNDS; ++round) {
+    handed_over_t objects = {.tell = tell};
+    pthread_t thread;
+    open_all(&objects);
+    assert_int_equal(pthread_create(&thread, NULL, telling, &objects), 0);
+    assert_int_equal(accrt_semaphore_wait(objects.semaphore, 1, ACCRT_TIMEOUT_INFINITE, policy),
+                     wanted);
+    release_all(&objects);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(objects.told, ACCRT_OK);
+  }
+}
+
+static void test_a_stream_signals(void** state) {
+  (void)state;
+  hand_over(signal_by_stream, ACCRT_WAIT_BLOCK, ACCRT_OK);
+  hand_over(signal_by_stream, ACCRT_WAIT_YIELD, ACCRT_OK);
+  hand_over(signal_behind_work, ACCRT_WAIT_BLOCK, ACCRT_OK);
+  hand_over(signal_behind_work, ACCRT_WAIT_YIELD, ACCRT_OK);
+}
+
+static void test_the_host_signals(void** state) {
+  (void)state;
+  hand_over(signal_by_host, ACCRT_WAIT_BLOCK, ACCRT_OK);
+  hand_over(signal_by_host, ACCRT_WAIT_YIELD, ACCRT_OK);
+}
+
+static void test_the_host_fails(void** state) {
+  (void)state;
+  hand_over(fail_by_host, ACCRT_WAIT_BLOCK, ACCRT_ERROR_POISONED);
+  hand_over(fail_by_host, ACCRT_WAIT_YIELD, ACCRT_ERROR_POISONED);
+}
+
+static void release_when_told(void* user, accrt_status_t status) {
+  handed_over_t* objects = user;
+  objects->told = status;
+  release_all(objects);
+  /* Release pairs with the acquire of the test. */
+  atomic_store_explicit(&objects->is_over, 1, memory_order_release);
+}
+
+static void test_a_notification(void** state) {
+  (void)state;
+  for (int round = 0; round < ROUNDS; ++round) {
+    handed_over_t objects = {0};
+    open_all(&objects);
+    if (round % 2 == 0)
+      enqueue_work(&objects);
+    assert_int_equal(accrt_stream_notify(objects.stream, release_when_told, &objects), ACCRT_OK);
+    /* Acquire pairs with the release of the notification. */
+    while (atomic_load_explicit(&objects.is_over, memory_order_acquire) == 0) {
+    }
+    assert_int_equal(objects.told, ACCRT_OK);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_stream_signals), cmocka_unit_test(test_the_host_signals),
+      cmocka_unit_test(test_the_host_fails), cmocka_unit_test(test_a_notification)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
