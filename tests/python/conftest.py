@@ -25,6 +25,20 @@ os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 for variable in ("ACCRT_TRUST", "ACCRT_TRUST_KEYS"):
     os.environ.pop(variable, None)
 
+# A cache of the run's own, for all its processes: what the user's has decides nothing. Compiled
+# kernels are taken from there all the same, as they take long and are found by all that they follow
+# from.
+if "ACCRT_TEST_CACHE" not in os.environ:
+    CACHE = tempfile.TemporaryDirectory(prefix="accrt-cache-")
+    kernels = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "accrt", "kernels")
+    own = pathlib.Path(CACHE.name, "accrt")
+    own.mkdir()
+    try:
+        kernels.mkdir(parents=True, exist_ok=True)
+        (own / "kernels").symlink_to(kernels)
+    except OSError:  # there is no home
+        pass
+    os.environ["XDG_CACHE_HOME"] = os.environ["ACCRT_TEST_CACHE"] = CACHE.name
 
 
 def pytest_configure(config) -> None:
