@@ -50,7 +50,7 @@ class Turns:
         self._threads: Set[threading.Thread] = set()
 
     def start(self, work: Callable[[], None], refuse: Callable[[_limited.NotStarted], None]) -> bool:
-        """Does one of the two in a thread of its own. False: too many wait, or there is no thread."""
+        """Does one of the two in a thread of its own. False: too many wait, or no thread starts."""
 
         def run() -> None:
             try:

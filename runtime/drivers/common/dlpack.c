@@ -141,13 +141,15 @@ static accrt_status_t import_tensor(accrt_device_t* device, const import_t* impo
   accrt_reach_bytes_t extent;
   if (rank > 0)
     memcpy(sizes, tensor->shape, rank * sizeof *sizes);
-  if (!copy_strides(sizes, rank, tensor->strides, steps) ||
+  if (tensor->byte_offset > INT64_MAX || /* it would wrap */
+      !copy_strides(sizes, rank, tensor->strides, steps) ||
       !split_lanes(tensor->dtype.lanes, rank, sizes, steps) ||
       !accrt_reach_measure(rank, sizes, steps, tensor->dtype.bits, &extent)) {
-    return ACCRT_FAIL(UNSUPPORTED,
-                      "the tensor's strides reach too far, or its last dimension has %u lanes with "
-                      "gaps",
-                      tensor->dtype.lanes);
+    return ACCRT_FAIL(
+        UNSUPPORTED,
+        "the tensor's strides or offset reach too far, or its last dimension has %u lanes with "
+        "gaps",
+        tensor->dtype.lanes);
   }
   char* first =
       tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset + extent.first_bytes : NULL;

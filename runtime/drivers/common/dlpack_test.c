@@ -129,6 +129,14 @@ static void test_import_refuses(void** state) {
   producer.managed.major = 2;
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
                    ACCRT_ERROR_VERSION_MISMATCH);
+  /* Offsets that wrap, to bytes before the memory, or that no address has. */
+  const uint64_t offsets[] = {UINT64_MAX, UINT64_MAX - 79, UINT64_C(1) << 63};
+  for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i) {
+    make_producer(&producer);
+    producer.managed.tensor.byte_offset = offsets[i];
+    assert_int_equal(import(&producer, &tensor, shape, strides, &read_only),
+                     ACCRT_ERROR_UNSUPPORTED);
+  }
   make_producer(&producer);
   producer.managed.tensor.device_type = ACCRT_DL_CUDA;
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
