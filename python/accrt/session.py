@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, NoReturn
 
 from . import _ffi, budget as _budgets
 from ._alone import alone
@@ -184,6 +184,11 @@ class Session(Handle):
     def __iter__(self) -> Iterator[str]:
         """The names of the bundle's functions."""
         return iter(self.program.bundle.function_names())
+
+    def __call__(self, *inputs: Any, **named: Any) -> NoReturn:
+        """A session has functions, and is none: the TypeError names them."""
+        names = ", ".join(f"session.{name}(...)" if name.isidentifier() else f"session[{name!r}](...)" for name in list(self)[:8])
+        raise TypeError(f"a session is not called, its functions are: {names}")
 
     def __getattr__(self, name: str) -> Function:
         if name[:1] == "_":

@@ -98,7 +98,7 @@ OPERATIONS = {
     "Session": "program symbols? stream? pool?", "Session.close": "self", "Session.clone": "self stream?", "Session.stream": "self",
     "Session.adapter": "self", "Session.reset": "self", "Session.cancel": "self", "Session.error": "self", "Session.state": "self statename",
     "Session.bind_state": "self statename buffer size?", "Session.warmup": "self name symbols?", "Session.function": "self name",
-    "Session.__getitem__": "self name", "Session.__contains__": "self name", "Session.__iter__": "self",
+    "Session.__getitem__": "self name", "Session.__contains__": "self name", "Session.__iter__": "self", "Session.__call__": "self",
     "Stream": "device status? name?", "Stream.wrap": "device wrong", "Stream.native": "self", "Stream.id": "self", "Stream.done": "self",
     "Stream.synchronize": "self timeout policyname?", "Stream.error": "self", "Stream.reset": "self", "Stream.cancel": "self", "Stream.wait": "self semaphore size",
     "Stream.signal": "self semaphore size", "Stream.record": "self event", "Stream.wait_event": "self event",

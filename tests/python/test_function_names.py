@@ -35,6 +35,11 @@ def test_items_are_functions_of_any_name(sandbox, echo_bundle):
     assert "close" in dir(session)
 
 
+def test_a_session_that_is_called_names_its_functions(echo_bundle):
+    with accrt.load(echo_bundle) as session, pytest.raises(TypeError, match=r"^a session is not called, its functions are: session\['2 of us'\]\(\.\.\.\), session\.bf16"):
+        session(X)
+
+
 def reserved():
     return {name for kind in (Session, SandboxSession) for name in dir(kind) if not name.startswith("_")} | {"bundle", "confinement", "program"}
 
