@@ -9,15 +9,20 @@ from __future__ import annotations
 import ast
 import functools
 import operator
+import os
+import re
 import warnings
 from fractions import Fraction
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .compiler.expr import Expr
+from .bundle_writer import less, less_equal, logical_and, logical_not, logical_or, not_equal
+from .compiler.expr import equal, Expr, maximum, minimum, Size
 
 #: By a symbol of the export: its least and its greatest value.
 Ranges = Mapping[str, Tuple[int, int]]
 Limits = Dict[str, Tuple[int, int, int]]
+#: A condition of sizes that a call checks, and its text, by the sizes of the export's symbols.
+Check = Callable[[Dict[str, Size]], Tuple[Size, str]]
 #: So many values of a symbol are tried at each end of its range, in such parts, and so many of
 #: several symbols. f64 has all whole numbers up to the last.
 _TRIED, _PART, _PAIRS, _EXACT = 1 << 16, 1 << 13, 4096, 1 << 52
@@ -55,20 +60,45 @@ def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
     return size, factor
 
 
-def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[str], maximum: int) -> Tuple[Limits, List[Tuple[str, str]]]:
-    """For each symbol its least and greatest value and its divisor, for which the export holds. And
-    what a bundle cannot check at a call: the input and the reason."""
+def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[str], most: int) -> Tuple[Limits, List[Tuple[str, str]], List[Check]]:
+    """For each symbol its least and greatest value and its divisor, for which the export holds.
+    What a bundle cannot check at a call: the input and the reason. And what it checks beside."""
     ends = {}
     known = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     for name in symbols:
         lower, upper = (str(getattr(known.get(name), end, "")) for end in ("lower", "upper"))
-        ends[name] = max(int(lower) if lower.isdigit() else 2, 2), min(int(upper), maximum) if upper.isdigit() else maximum
-    limits, refused = _narrowed(getattr(program, "_guards_code", None) or (), shapes, ends)
+        ends[name] = max(int(lower) if lower.isdigit() else 2, 2), min(int(upper), most) if upper.isdigit() else most
+    guards, own = getattr(program, "_guards_code", None) or (), _of_model(shapes)
+    limits, refused, checked = _narrowed([*guards, *own], shapes, ends, own)
     advice = "give these dimensions as torch.export.Dim, with min, max or relations, or leave one fixed"
     return (
         {name: limits.get(name, (1 if least == 2 else least, most, 1)) for name, (least, most) in ends.items()},
         [(name, f"torch's export holds only where {guard}: {advice}") for name, guard in refused],
+        [functools.partial(_check, guard, shapes) for guard in checked],
     )
+
+
+def _check(guard: _Guard, shapes: Mapping[str, Sequence[Any]], symbols: Dict[str, Size]) -> Tuple[Size, str]:
+    from .from_torch.sizes import size_of
+
+    made = _condition(guard.tree, lambda size: size if isinstance(size, int) else size_of(size.node.expr, symbols), shapes)
+    return made, f"torch's export holds only where {_named(guard.text, guard.tree)[1]}"
+
+
+def _of_model(shapes: Mapping[str, Sequence[Any]]) -> List[str]:
+    """The conditions a != b that lines of the model ask for, where the export was made here: torch
+    notes others for itself."""
+    import torch
+
+    sizes = {str(size.node.expr): (f"L['{name}'].size()[{d}]", size.node) for name, shape in shapes.items() for d, size in enumerate(shape) if not isinstance(size, int)}
+    environments = {id(node.shape_env): node.shape_env for _text, node in sizes.values()}
+    found = []
+    for guard in (guard for environment in environments.values() for guard in getattr(environment, "guards", ())):
+        frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+        text = re.fullmatch(r"Ne\((.*), (-?\d+)\)", str(guard.expr))
+        if text and not re.search(r"\w\(", text[1]) and getattr(frame, "filename", "") and not frame.filename.startswith(os.path.dirname(torch.__file__) + os.sep):
+            found.append(re.sub(r"[a-z]\w*", lambda name: sizes.get(name[0], name)[0], f"({text[1]}) != {text[2]}"))
+    return found
 
 
 class _Guard(NamedTuple):
@@ -77,23 +107,30 @@ class _Guard(NamedTuple):
     names: List[str]
 
 
-def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges) -> Tuple[Limits, List[Tuple[str, str]]]:
-    """For each symbol that guards limit: least, greatest, and the number that divides all. And the
-    guards that no such limit says, or that are not read, each with the input that it begins with.
+def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges, own: Sequence[str] = ()) -> Tuple[Limits, List[Tuple[str, str]], List[_Guard]]:
+    """For each symbol that guards limit: least, greatest, and the number that divides all. The
+    guards that no such limit says and no call checks, or that are not read, each with the input
+    that it begins with. And those that a call checks.
 
     What torch assumes of sizes in general is no limit, because the compiler infers shapes again:
-    that one is not 1, and not equal to another or to a number."""
+    that one is not 0 or 1, and not equal to another. `own`: where it is the model's own line."""
     limits: Limits = {}
     refused: List[Tuple[str, str]] = []
+    checked: List[_Guard] = []
     by_symbol: Dict[str, List[_Guard]] = {}
     several: List[_Guard] = []
-    for guard in _read(guards, shapes, ranges, refused):
-        if len(guard.names) == 1:
+    for guard in _read(guards, shapes, ranges, refused, own):
+        if _is_number_apart(guard.tree, guard.text in own) and _is_checked(guard, shapes):
+            checked.append(guard)
+        elif len(guard.names) == 1:
             by_symbol.setdefault(guard.names[0], []).append(guard)
         else:
             several.append(guard)
     for name, of_it in by_symbol.items():
         limit, limiting = _of_one(name, of_it, shapes, ranges[name], refused)
+        if limit is None and any(_is_checked(guard, shapes) for guard in limiting):
+            checked += [guard for guard in limiting if _is_checked(guard, shapes)]
+            limit, limiting = _of_one(name, [guard for guard in limiting if not _is_checked(guard, shapes)], shapes, ranges[name], refused)
         if limit is not None:
             limits[name] = limit
             _tell(limiting, "other sizes are refused at the call")
@@ -104,12 +141,17 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
             raised = _of_several(guard, shapes, {name: limits.get(name, (*ranges[name], 1)) for name in guard.names})
         except _ODD:
             raised = None
-        if raised is None:
+        if raised is None and _is_checked(guard, shapes):
+            checked.append(guard)
+        elif raised is None:
             refused.append(_named(guard.text, guard.tree))
         elif raised:
             limits.update(raised)
             _tell([guard], "small sizes are refused at the call")
-    return limits, refused
+    checked = list({ast.unparse(guard.tree): guard for guard in checked}.values())
+    for guard in checked:
+        _tell([guard], "other sizes are refused at the call")
+    return limits, refused, checked
 
 
 def _tell(guards: Sequence[_Guard], what: str) -> None:
@@ -117,7 +159,7 @@ def _tell(guards: Sequence[_Guard], what: str) -> None:
     warnings.warn(f"torch's export holds only where {text}: {what}", stacklevel=2)
 
 
-def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges, refused: List[Tuple[str, str]]) -> Iterator[_Guard]:
+def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges, refused: List[Tuple[str, str]], own: Sequence[str]) -> Iterator[_Guard]:
     """The guards that limit sizes. Those that are too long or too deep are refused."""
     all_nodes = 0
     for text in dict.fromkeys(guards):
@@ -134,7 +176,7 @@ def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ra
         all_nodes += nodes
         if nodes > _NODES or all_nodes > _ALL_NODES or depth > _DEPTH:
             refused.append(_named(text, tree))
-        elif not _in_general(tree, len(names) > 1):
+        elif _is_number_apart(tree, text in own) or not _in_general(tree, len(names) > 1):
             yield _Guard(text, tree, names)
 
 
@@ -282,6 +324,56 @@ def _in_general(tree: ast.expr, several: bool) -> bool:
     if isinstance(left, ast.Subscript):
         return (kind, _constant(right)) in ((ast.GtE, 2), (ast.Gt, 1))
     return isinstance(right, ast.Subscript) and (kind, _constant(left)) in ((ast.Lt, 1), (ast.LtE, 2))
+
+
+def _is_number_apart(tree: ast.expr, is_own: bool) -> bool:
+    """Whether it says that a size is not 16 (or, in the model's own line, not 1)."""
+    return _is_unequal(tree) and not _of_remainder(tree) and any(
+        type(_constant(side)) is int and (is_own or _constant(side) > 1) for side in (tree.left, tree.comparators[0])  # type: ignore[attr-defined]
+    )
+
+
+def _is_checked(guard: _Guard, shapes: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether a call can check it. Where sizes are equal, that alone helps nothing: the shapes that
+    follow would have to be those of the export."""
+    from .from_torch.values import Unsupported
+
+    if any(isinstance(node, ast.Eq) for node in ast.walk(guard.tree)):
+        return False
+    try:
+        _check(guard, shapes, {name: Expr("symbol", (), name) for name in guard.names})
+    except (Unsupported, *_ODD):
+        return False
+    return True
+
+
+_COMPARED: Dict[type, Callable[[Any, Any], Size]] = {
+    ast.Eq: equal, ast.NotEq: not_equal, ast.Lt: less, ast.LtE: less_equal, ast.Gt: lambda a, b: less(b, a), ast.GtE: lambda a, b: less_equal(b, a),
+}  # fmt: skip
+
+
+def _condition(node: ast.expr, of: Callable[[Any], Size], shapes: Mapping[str, Sequence[Any]]) -> Size:
+    """A guard of whole numbers as an expression of a bundle."""
+
+    def part(inner: ast.expr) -> Size:
+        return _condition(inner, of, shapes)
+
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return int(node.value)
+    if isinstance(node, ast.Subscript):
+        return of(_size(node, shapes))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)):
+        return _OPERATIONS[type(node.op)](part(node.left), part(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Not)):
+        return 0 - part(node.operand) if isinstance(node.op, ast.USub) else logical_not(part(node.operand))
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARED for op in node.ops):
+        sides = [part(side) for side in (node.left, *node.comparators)]
+        return functools.reduce(logical_and, (_COMPARED[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:])))
+    if isinstance(node, ast.BoolOp):
+        return functools.reduce(logical_and if isinstance(node.op, ast.And) else logical_or, map(part, node.values))
+    if isinstance(node, ast.Call) and _called(node) in ("min", "max") and len(node.args) > 1 and not node.keywords:
+        return functools.reduce(minimum if _called(node) == "min" else maximum, map(part, node.args))
+    raise _Unread
 
 
 def _is_unequal(tree: ast.expr) -> bool:

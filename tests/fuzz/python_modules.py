@@ -99,7 +99,7 @@ OPERATIONS = {
     "compiler.CSource.unit": "wrong", "compiler.CSource.depends": "wrong", "compiler.CudaSource.unit": "wrong", "compiler.CudaSource.depends": "wrong",
     "compiler.Function": "c.module name flag? flag? name?", "compiler.Function.input": "self name dtype sizes", "compiler.Function.present": "self v",
     "compiler.Function.scalar": "self name x", "compiler.Function.result": "self name v", "compiler.Function.block": "self", "compiler.Function.inside": "self any",
-    "compiler.Function.label": "self name", "compiler.Function.constant": "self c.constant", "compiler.Function.as_value": "self any",
+    "compiler.Function.require": "self x name", "compiler.Function.label": "self name", "compiler.Function.constant": "self c.constant", "compiler.Function.as_value": "self any",
     "compiler.Function.needed_value": "self any name", "compiler.Function.add": "self op values attributes", "compiler.Function.repeat": "self x values body",
     "compiler.Function.cond": "self x body body", "compiler.Function.call": "self c.function v*", "compiler.Function.kernel": "self any values any any?",
     "compiler.Function.cat": "self values dim?", "compiler.Function.state_read": "self s sizes? sizes?", "compiler.Function.full": "self sizes number dtype?",

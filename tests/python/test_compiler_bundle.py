@@ -10,6 +10,7 @@ import pytest
 import accx_exec
 import compiler_harness as ch
 import kernel_harness as kh
+from accrt.bundle_writer import less
 from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, cat, compile, driver
 from accrt.compiler import expr as ex
 from accrt.compiler.kernels import kerneldef
@@ -50,6 +51,24 @@ def test_state_is_appended_at_a_runtime_position():
         got, want = session.run("append", x, position=position), oracle.run("append", x, position=position)
         ch.assert_close(got[0], want[0], "f32", 16)
         ch.assert_close(session.run("read")[0], oracle.run("read")[0], "f32", 1)
+
+
+def test_what_a_function_requires_of_sizes_is_checked():
+    m = Module("required")
+    a, b = (m.symbol(name, minimum=1, maximum=64) for name in "ab")
+    f = m.function("join")
+    x, y = f.input("x", "f32", [a]), f.input("y", "f32", [b])
+    f.require(less(a, b), "a is below b")
+    f.require(less(0, b + 1), "which always holds")
+    f.result("both", cat([x, y], 0))
+    session = ch.session(ch.program(m))
+    for sizes in ((1, 2), (3, 64)):
+        assert session.run("join", *map(f32, sizes))[0].shape == (sum(sizes),)
+    for sizes in ((2, 2), (9, 1)):
+        with pytest.raises(accx_exec.FormatError):
+            session.run("join", *map(f32, sizes))
+    with pytest.raises(IRError, match="what is required is 3, expected a str"):
+        f.require(less(a, b), 3)
 
 
 def test_sessions_do_not_see_one_another():

@@ -187,7 +187,8 @@ class _Bufferizer:
             storage = self.storage("result", r.name, r.value.type.size_bytes)
             if not r.alias:
                 self.want(r.value, self.whole(storage, r.value.type))
-        commands = self.block(self.function.body)
+        required = [Command("check", what, 0, offset=ex.simplify(condition - 1), size=0, limit=0) for condition, what in self.function.required if not ex.same(ex.simplify(condition), 1)]
+        commands = [*required, *self.block(self.function.body)]
         self.out.append(commands)
         for r in self.function.results:
             target = self.whole(self.storage("result", r.name, r.value.type.size_bytes), r.value.type)

@@ -259,6 +259,7 @@ class Function:
         self.module, self.name, self.internal, self.prepare, self.doc = module, name, internal, prepare, doc
         self.inputs: List[Input] = []
         self.results: List[Result] = []
+        self.required: List[Tuple[Expr, str]] = []
         self.body = Block(self)
         self.constants: Dict[str, Value] = {}
         self._insertion = [self.body]
@@ -321,6 +322,11 @@ class Function:
         if value.function is not self:
             raise IRError(f"function {self.name!r}, result {name!r}: {value!r} belongs to another function")
         self.results.append(Result(name, value, alias, alias_must, doc))
+
+    def require(self, condition: Size, what: str) -> None:
+        """Refuses calls for whose sizes the condition is 0; the message has `what`. A condition is
+        made with `equal`, `less` and their like."""
+        self.required.append((ex.constant(condition), arguments.text(what, f"function {self.name!r}: what is required")))
 
     def _new_name(self, name: str, known: Sequence[str], what: str) -> None:
         arguments.text(name, f"function {self.name!r}: the name of an {what}" if what == "input" else f"function {self.name!r}: the name of a {what}")

@@ -300,7 +300,7 @@ class _Program:
                     if order is not None:
                         found.setdefault(str(symbol), []).append((order, node.name, d, symbol))
         shapes = {node.name: getattr(node.meta.get("val"), "shape", ()) for node, spec in self.inputs if spec.kind.name == "USER_INPUT"}
-        limits, refused = holds(self.program, shapes, [key for key in found], self.shared.maximum)
+        limits, refused, checks = holds(self.program, shapes, [key for key in found], self.shared.maximum)
         for name, why in refused:
             self.failures.add(f"input {name!r}", why)
         for key, places in found.items():
@@ -308,10 +308,12 @@ class _Program:
             least, most, step = limits[key]
             if step > 1 and more:
                 self.failures.add(f"input {name!r}", f"dimension {dim} less {more} must be a multiple of {step}: a bundle cannot say that")
-            wanted = self.dim_names.get((name, dim)) or f"{name}_{dim}"
-            made = self._symbol(wanted, factor * least + more, min(factor * most + more, self.shared.maximum // factor * factor), factor * step)
+            wanted, greatest = self.dim_names.get((name, dim)) or f"{name}_{dim}", min(factor * most + more, self.shared.maximum // factor * factor)
+            made = self._symbol(wanted, factor * least + more, greatest, factor * step)
             self.symbols[key] = ex.product([ex.simplify((made - more) // (factor * step)), step])
             self.bound.update({(name, dim): made} if factor * step > 1 else {})
+        for check in checks:
+            self.function.require(*check(self.symbols))
 
     def _symbol(self, name: str, minimum: int, most: int, divisor: int) -> Expr:
         known = self.shared.module.symbols.get(name)

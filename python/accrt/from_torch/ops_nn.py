@@ -146,12 +146,10 @@ def _ungrouped(x: Value) -> Value:
     view = x.op
     if view is None or view.name != "aten.view" or x.rank != 4:
         return x
-    wide = view.operands[0]
-    op = wide.op
+    wide, op = view.operands[0], view.operands[0].op
     if op is None or op.name != "aten.expand" or wide.rank != 5:
         return x
-    source = op.operands[0]
-    one = source.op
+    source, one = op.operands[0], op.operands[0].op
     if not ex.same(source.shape[2], 1) or one is None or not ex.same_shape((*source.shape[:2], *source.shape[3:]), (*wide.shape[:2], *wide.shape[3:])):
         return x
     grouped = one.operands[0] if one.name == "aten.view" and one.operands[0].rank == 4 else source.view([*source.shape[:2], *source.shape[3:]])

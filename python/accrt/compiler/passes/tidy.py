@@ -52,6 +52,7 @@ def _clone_function(module: Module, source: Function) -> Function:
         return new
 
     made.inputs = [dataclasses.replace(i, value=value(i.value)) for i in source.inputs]
+    made.required = list(source.required)
     made.constants = {name: value(v) for name, v in source.constants.items()}
     block(source.body, None)
     made.results = [Result(r.name, value(r.value), r.alias, r.alias_must, r.doc) for r in source.results]
