@@ -376,10 +376,11 @@ def text_of(config):
 #: state, which is almost nothing where a query stands across all keys; what shared layers give goes
 #: through a norm without anything beside it; a scan of Mamba 1 takes its steps, what it adds and
 #: what it reads from the same numbers. With weights as large as the others' they make 1e-4 to 5e-2
-#: of f32's rounding, and transformers' f32 is further from its float64 than ours is. They are
-#: compared with float64.
+#: of f32's rounding, and transformers' f32 is further from its float64 than ours is (of VaultGemma,
+#: whose norms are about 2 with none behind attention and MLP, as far). They are compared with
+#: float64.
 GAINS = {"qwen3-next": 0.5, "qwen3.5": 0.5, "qwen3.5-moe": 0.5, "olmo-hybrid": 0.5, "olmo-hybrid-turned": 1.0, "zamba2": 0.6, "zamba2-plain": 0.6,
-         "mamba": 0.8, "mamba-biases": 0.8, "falcon-mamba": 0.8, "jamba": 0.8, "jamba-dense": 0.8, "gemma3n": 1.0, "gemma3n-sparse": 0.5}  # fmt: skip
+         "mamba": 0.8, "mamba-biases": 0.8, "falcon-mamba": 0.8, "jamba": 0.8, "jamba-dense": 0.8, "gemma3n": 1.0, "gemma3n-sparse": 0.5, "vaultgemma": 1.0}  # fmt: skip
 #: Others with which transformers' f32 is as far from its float64 as a third of what tests allow.
 EXACT = {*GAINS, "nemotron-h"}
 
