@@ -54,10 +54,10 @@ def test_a_gguf_file(tmp_path, name):
 def test_a_gguf_file_of_k_quants(tmp_path, name):
     """It computes what the numbers do that it stands for, at sizes that K quants cut; other
     families the next time."""
-    gain = family.GAINS_OF_K_QUANTS.get(name, 1.5)
+    drawn = {"gain": family.GAINS_OF_K_QUANTS.get(name, 1.5), "mild_heads": name in family.WITH_MILD_HEADS}
     with family.larger(name, 16):
-        family.write_gguf(tmp_path / "packed.gguf", name, family.k_quant, gain=gain)
-        family.write_gguf(tmp_path / "plain.gguf", name, changed=family.of_k_quant, gain=gain)
+        family.write_gguf(tmp_path / "packed.gguf", name, family.k_quant, **drawn)
+        family.write_gguf(tmp_path / "plain.gguf", name, changed=family.of_k_quant, **drawn)
     ids, results = family.ids_of(family.CONFIGS[name]), []
     for form in ("packed", "plain"):
         program, page_size = opened(tmp_path / f"{form}.gguf", OPTIONS)
