@@ -529,7 +529,9 @@ static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t*
   ACCRT_TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH, &library));
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL)
-    return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
+    return ACCRT_FAIL(
+        NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL " (C++ needs extern \"C\")",
+        path);
   memcpy(out_query, &symbol, sizeof symbol);
   return ACCRT_OK;
 }

@@ -169,6 +169,7 @@ static void test_driver_symbol_is_missing(void** state) {
   cts_t* cts = *state;
   FAILS(NOT_FOUND, accrt_instance_load_driver(cts->instance, "libm.so.6"));
   MESSAGE_HAS(ACCRT_DRIVER_SYMBOL);
+  MESSAGE_HAS("extern \"C\""); /* what C++ needs */
 }
 
 static const void* refuse_version(uint32_t max_abi) {

@@ -478,7 +478,8 @@ accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char
   ACCRT_TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH_OR_SONAME, &library));
   void* symbol = dlsym(library, ACCRT_DRIVER_SYMBOL);
   if (symbol == NULL)
-    return ACCRT_FAIL(NOT_FOUND, "%s does not export %s", path, ACCRT_DRIVER_SYMBOL);
+    return ACCRT_FAIL(
+        NOT_FOUND, "%s: it does not export " ACCRT_DRIVER_SYMBOL " (C++ needs extern \"C\")", path);
   accrt_driver_query_fn_t query;
   memcpy(&query, &symbol, sizeof query);
   return accrt_driver_add(instance, query, path, false);
