@@ -187,8 +187,8 @@ struct exchange_managed* accrt_native_exchanged(PyObject* value);
  * tensor is changed. Its type; ACCRT_DTYPE_NONE, maybe with an exception: it lends nothing. */
 accrt_dtype_t accrt_native_borrow(PyObject* value, struct exchange_tensor* out_tensor);
 
-/** Whether a gradient of a tensor of torch's is wanted. The value is of torch's own class, or of one
- * that means the same. Unknown: maybe with an exception. */
+/** Whether a gradient of a tensor of torch's class, or of one that means the same, is wanted.
+ * Unknown: maybe with an exception. */
 typedef enum native_answer { ANSWER_NO, ANSWER_YES, ANSWER_UNKNOWN } native_answer_t;
 native_answer_t accrt_native_wants_gradient(PyObject* value);
 /** Whether the numbers of a tensor that lends are the negatives of what lies in its memory. */
