@@ -1,5 +1,5 @@
-"""K-EXAONE: EXAONE 4 with norms before attention and MLP, and with the experts of DeepSeek V3 in all
-but some layers."""
+"""K-EXAONE: EXAONE 4 with norms before attention and MLP, and with the experts of DeepSeek V3 in
+all but some layers."""
 
 from __future__ import annotations
 
