@@ -5,9 +5,11 @@
 # These use all processors, and run one after another.
 CHECKS_IN_TURN="format generated lint headers gcc clang symbols size release floors"
 # These leave a processor idle for a part of their time: two run at a time, the longest first, so
-# that both sides end together. They come last, as they need what the others have built. pyfuzz uses
-# what asan has built; models asks how torch ended.
+# that both sides end together. They come last, as they need what the others have built.
 CHECKS_IN_PAIRS="tsan wheel asan torch models interop pyfuzz openai onnx docs weights"
+# PART:OTHER: of those, a part that waits for the end of another one, which stands before it. pyfuzz
+# uses what asan has built; models leaves out what torch has run.
+CHECKS_WAITING="pyfuzz:asan models:torch"
 CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS"
 # For cmd_build here: what `check gcc` has built is not built again. `./dev build` takes it back.
 # shellcheck disable=SC2034  # dev uses it
@@ -24,7 +26,7 @@ check_main() {
       [ "$2" = wheel ] || bytecode_in_build
       "check_$2"
       return 0 ;;
-    reported) check_run "$2"; return 0 ;;
+    reported) wait_for_others "$2"; check_run "$2"; return 0 ;;
   esac
   for part in "$@"; do
     case " $CHECKS $CHECKS_ON_DEMAND " in
@@ -66,9 +68,12 @@ outcomes() {
   done
 }
 
-# after PART: waits for the end of a part, if that runs too. One that comes earlier in the lists.
-after() {
-  while [ -e "$BUILD/check/logs/$1.left" ]; do sleep 1; done
+# Waits for the parts that a part needs the end of, as far as they run too.
+wait_for_others() {
+  for pair in $CHECKS_WAITING; do
+    [ "${pair%:*}" = "$1" ] || continue
+    while [ -e "$BUILD/check/logs/${pair#*:}.left" ]; do sleep 0.2; done
+  done
 }
 
 # For a part that cannot run here: says why. It is reported as skipped, neither passed nor failed.
@@ -254,7 +259,6 @@ check_tsan() {
 
 # The Python surface, seeded: under ASan where `check asan` has left a sanitized library.
 check_pyfuzz() {
-  after asan
   configure_and_build "$BUILD"
   for seed in 1 2; do soak_python 20000 $seed "$BUILD/check/address/lib/libaccrt.so"; done
   if can_import torch || hugging_face_environment; then
