@@ -41,7 +41,7 @@ def programs():
     instance = accrt.default_instance("all")
     weights = {key: bits.nearest(key) for key in KEYS}
     plain, straight = (
-        bits.program(test_ops.built(name, module), bits.source(values, instance), instance, "cuda:0")
+        bits.program(test_ops.built(name, module()), bits.source(values, instance), instance, "cuda:0")
         for name, module, values in (("bits_exact", module_exact, {bits.EXACT: bits.matrices()}), ("bits_packed", module_packed, weights))
     )
     return instance, weights, plain, straight
