@@ -23,7 +23,8 @@ PAGES, PAGE = 10, 16
 #: Type, heads, key heads, size, value size, pairs, interleaved.
 TURNS = {
     "bf16": ("bf16", 32, 8, 64, 64, 32, False), "part": ("f16", 6, 2, 80, 48, 20, False), "pairs": ("f32", 3, 3, 64, 64, 32, True), "odd": ("bf16", 5, 1, 17, 9, 3, False),
-    "wide": ("f16", 48, 4, 256, 256, 128, False),
+    "wide": ("f16", 48, 4, 256, 256, 128, False), "neighbours": ("bf16", 9, 3, 64, 48, 32, True), "large": ("bf16", 32, 8, 128, 128, 64, False),
+    "values": ("bf16", 4, 4, 32, 65, 16, False),
 }  # fmt: skip
 #: Type, columns, inner size, norm, activation of the gate, bias, residual.
 PRODUCTS = {

@@ -414,6 +414,13 @@ static accrt_status_t set_traits(cuda_kernel_t* kernel, const accrt_kernel_def_t
       kernel->device->compute_major >= 9) {
     add_attribute(kernel, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         ->value.programmaticStreamSerializationAllowed = 1;
+    /* A multiprocessor has to be idle before its memory is divided anew between L1 and shared
+     * memory, so kernels overlap only where they ask for the same division. A hint. */
+    if (kernel->shared_bytes > 0) {
+      (void)kernel->device->api->cuFuncSetAttribute(
+          kernel->function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+          CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    }
   }
   return ACCRT_OK;
 }
