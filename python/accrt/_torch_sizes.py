@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import linecache
 import operator
 import os
 import re
@@ -69,7 +70,7 @@ def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[s
         lower, upper = (str(getattr(known.get(name), end, "")) for end in ("lower", "upper"))
         ends[name] = max(int(lower) if lower.isdigit() else 2, 2), min(int(upper), most) if upper.isdigit() else most
     guards, own = getattr(program, "_guards_code", None) or (), _of_model(shapes)
-    limits, refused, checked = _narrowed([*guards, *own], shapes, ends, own)
+    limits, refused, checked = _narrowed([*own, *guards], shapes, ends, own)
     advice = "give these dimensions as torch.export.Dim, with min, max or relations, or leave one fixed"
     return (
         {name: limits.get(name, (1 if least == 2 else least, most, 1)) for name, (least, most) in ends.items()},
@@ -87,7 +88,8 @@ def _check(guard: _Guard, shapes: Mapping[str, Sequence[Any]], symbols: Dict[str
 
 def _of_model(shapes: Mapping[str, Sequence[Any]]) -> List[str]:
     """The conditions a != b that lines of the model ask for, where the export was made here: torch
-    notes others for itself."""
+    notes others for itself. Of two sizes, the line has a comparison: torch's functions in C++
+    compare sizes too, in the line that calls them."""
     import torch
 
     sizes = {str(size.node.expr): (f"L['{name}'].size()[{d}]", size.node) for name, shape in shapes.items() for d, size in enumerate(shape) if not isinstance(size, int)}
@@ -95,8 +97,10 @@ def _of_model(shapes: Mapping[str, Sequence[Any]]) -> List[str]:
     found = []
     for guard in (guard for environment in environments.values() for guard in getattr(environment, "guards", ())):
         frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-        text = re.fullmatch(r"Ne\((.*), (-?\d+)\)", str(guard.expr))
-        if text and not re.search(r"\w\(", text[1]) and getattr(frame, "filename", "") and not frame.filename.startswith(os.path.dirname(torch.__file__) + os.sep):
+        text = re.fullmatch(r"Ne\(([^,]*), ([^,]*)\)", str(guard.expr))
+        if text is None or re.search(r"\w\(", text[1] + text[2]) or not getattr(frame, "filename", "") or frame.filename.startswith(os.path.dirname(torch.__file__) + os.sep):
+            continue
+        if re.fullmatch(r"-?\d+", text[2]) or re.search("==|!=", linecache.getline(frame.filename, frame.lineno)):
             found.append(re.sub(r"[a-z]\w*", lambda name: sizes.get(name[0], name)[0], f"({text[1]}) != {text[2]}"))
     return found
 
@@ -113,7 +117,8 @@ def _narrowed(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges
     that it begins with. And those that a call checks.
 
     What torch assumes of sizes in general is no limit, because the compiler infers shapes again:
-    that one is not 0 or 1, and not equal to another. `own`: where it is the model's own line."""
+    that one is not 0 or 1, and not equal to another. `own`: where it is the model's own line. They
+    come first, so that of two that say the same, theirs is read."""
     limits: Limits = {}
     refused: List[Tuple[str, str]] = []
     checked: List[_Guard] = []
@@ -162,6 +167,7 @@ def _tell(guards: Sequence[_Guard], what: str) -> None:
 def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ranges, refused: List[Tuple[str, str]], own: Sequence[str]) -> Iterator[_Guard]:
     """The guards that limit sizes. Those that are too long or too deep are refused."""
     all_nodes = 0
+    known = set()
     for text in dict.fromkeys(guards):
         try:
             tree = ast.parse(text, mode="eval").body
@@ -176,7 +182,11 @@ def _read(guards: Sequence[str], shapes: Mapping[str, Sequence[Any]], ranges: Ra
         all_nodes += nodes
         if nodes > _NODES or all_nodes > _ALL_NODES or depth > _DEPTH:
             refused.append(_named(text, tree))
-        elif _is_number_apart(tree, text in own) or not _in_general(tree, len(names) > 1):
+            continue
+        if ast.unparse(tree) in known:
+            continue
+        known.add(ast.unparse(tree))
+        if _is_number_apart(tree, text in own) or not _in_general(tree, len(names) > 1):
             yield _Guard(text, tree, names)
 
 
@@ -327,10 +337,10 @@ def _in_general(tree: ast.expr, several: bool) -> bool:
 
 
 def _is_number_apart(tree: ast.expr, is_own: bool) -> bool:
-    """Whether it says that a size is not 16 (or, in the model's own line, not 1)."""
-    return _is_unequal(tree) and not _of_remainder(tree) and any(
-        type(_constant(side)) is int and (is_own or _constant(side) > 1) for side in (tree.left, tree.comparators[0])  # type: ignore[attr-defined]
-    )
+    """Whether it says that a size is not 16 (in the model's own line: not 1, not another size)."""
+    return _is_unequal(tree) and not _of_remainder(tree) and (is_own or any(
+        type(_constant(side)) is int and _constant(side) > 1 for side in (tree.left, tree.comparators[0])  # type: ignore[attr-defined]
+    ))
 
 
 def _is_checked(guard: _Guard, shapes: Mapping[str, Sequence[Any]]) -> bool:

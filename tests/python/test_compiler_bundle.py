@@ -69,6 +69,8 @@ def test_what_a_function_requires_of_sizes_is_checked():
             session.run("join", *map(f32, sizes))
     with pytest.raises(IRError, match="what is required is 3, expected a str"):
         f.require(less(a, b), 3)
+    with pytest.raises(IRError, match="no sizes meet what is required: a is below itself"):
+        f.require(less(a, a), "a is below itself")
 
 
 def test_sessions_do_not_see_one_another():

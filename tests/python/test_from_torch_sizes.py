@@ -72,6 +72,11 @@ RELATIONS = {
     "auto_static": (lambda x, y: x * y + torch.ones(5), (5, 5), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(5, 5)], [(4, 4)]),
     "auto_bounds": (lambda x, y: torch.cat([x, y]), (5, 4), ({0: Dim.AUTO(min=3, max=9)}, {0: Dim.AUTO}), [(3, 1), (9, 20)], [(2, 4), (10, 4)]),
     "auto_apart": (lambda x, y: torch.cat([x, y]), (5, 4), ({0: Dim.AUTO}, {0: Dim.DYNAMIC}), [(1, 1), (9, 2)], []),
+    "auto_lengths": (lambda x, y: torch.softmax(x[:, None] * y, 1) @ torch.cumsum(y, 0), (5, 4), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(1, 1), (7, 7), (9, 2)], []),
+    "auto_other": (lambda x, y: x.sum() * 2 if x.shape[0] == y.shape[0] else torch.cat([x, y]), (5, 4), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(1, 2), (9, 2)], [(4, 4), (1, 1)]),
+    "auto_other_shape": (lambda x, y: torch.cat([x, y]) if x.shape != y.shape else x, (5, 4), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(1, 2), (9, 2)], [(4, 4)]),
+    "auto_other_quotient": (lambda x, y: x if x.shape[0] // 2 == y.shape[0] // 2 else torch.cat([x, y]), (8, 4), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(6, 4)], [(5, 4), (4, 4)]),
+    "auto_not_twice": (lambda x, y: x if 2 * x.shape[0] == y.shape[0] else torch.cat([x, y]), (5, 4), ({0: Dim.AUTO}, {0: Dim.AUTO}), [(4, 4), (9, 2)], [(4, 8), (1, 2)]),
 }  # fmt: skip
 
 
@@ -120,6 +125,12 @@ def test_what_a_trace_assumes_of_sizes_is_checked(name, instance):
     for size in wrong:
         with pytest.raises((accrt.Error, ValueError)):
             session.forward(tensors((size,))[0].numpy())
+
+
+def test_a_condition_is_told_once():
+    with pytest.warns(UserWarning) as told:
+        convert(OfOne(lambda x: x * 2 if x.shape[0] // 8 == 1 else x), tensors((40,)), dynamic_shapes=({0: Dim.AUTO},))
+    assert ["refused at the call" in str(one.message) for one in told if "export holds" in str(one.message)] == [True]
 
 
 def test_a_range_that_a_trace_narrows_is_told():

@@ -325,7 +325,9 @@ class Function:
 
     def require(self, condition: Size, what: str) -> None:
         """Refuses calls for whose sizes the condition is 0; the message has `what`. A condition is
-        made with `equal`, `less` and their like."""
+        made with `equal`, `less` and their like, and has the value 0 or 1."""
+        if ex.same(ex.simplify(ex.constant(condition)), 0):
+            raise IRError(f"function {self.name!r}: no sizes meet what is required: {what}")
         self.required.append((ex.constant(condition), arguments.text(what, f"function {self.name!r}: what is required")))
 
     def _new_name(self, name: str, known: Sequence[str], what: str) -> None:
