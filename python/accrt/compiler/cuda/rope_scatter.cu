@@ -124,8 +124,8 @@ DEVICE void turn_wide(const heads_t& h, const wide_t& w, double position, const 
         continue;
       const int pair = item % pieces * PIECE, first = first_of(item);
       piece_t own, other, low, high;
-      __builtin_memcpy(&own, &a[i], 16);
-      __builtin_memcpy(&other, &b[i], 16);
+      memcpy(&own, &a[i], 16);
+      memcpy(&other, &b[i], 16);
 #pragma unroll
       for (int e = 0; e < PIECE; e++) {
         // Of neighbours, a piece has half of the pairs, and b has the others.
