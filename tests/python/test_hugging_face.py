@@ -86,7 +86,8 @@ def chosen_families():
 
 class Choices(torch.overrides.TorchFunctionMode):
     """`least`: of all that torch.topk chooses meanwhile, as routers choose experts, how far the
-    last one is from the best of those that are left."""
+    last one is from the best of those that are left. Small values of a softmax are near one
+    another, too: they are apart where their logits are, by 1e-3."""
 
     least = math.inf
 
@@ -98,7 +99,10 @@ class Choices(torch.overrides.TorchFunctionMode):
     def add(self, numbers, k, dim=-1, **_how):
         if k < numbers.shape[dim]:
             best = numbers.topk(k + 1, dim).values
-            self.least = min(self.least, float((best.select(dim, k - 1) - best.select(dim, k)).min()))
+            last, left = best.select(dim, k - 1), best.select(dim, k)
+            is_softmax = bool((numbers >= 0).all()) and bool(((numbers.sum(dim) - 1).abs() < 1e-3).all())
+            apart = torch.where(is_softmax & (last > 1.001 * left), math.inf, last - left)
+            self.least = min(self.least, float(apart.min()))
 
 
 def drawn(folder, name):
