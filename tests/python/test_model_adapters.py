@@ -91,7 +91,19 @@ def test_logits_are_those_of_the_merged_model(tmp_path, name):
 
 
 #: Where adapters of a family have their own name in a checkpoint of several parts.
-PARTS = {"gemma3-images": "model.language_model.", "mistral3": "language_model.model."}
+PARTS = {"gemma3-images": "model.language_model.", "mistral3": "language_model.model.",
+         "nemotron-h": "backbone.", "nemotron3": "backbone.", "nemotron3-latent": "backbone."}  # fmt: skip
+
+
+def module_name(name, key):
+    """What the bundle of a family calls a tensor of its checkpoint. None: it has no part in text."""
+    found = _parts.text_name(key)
+    return found.replace("backbone.", "model.", 1) if found is not None and PARTS.get(name) == "backbone." else found
+
+
+#: Products that stand beside the layers, and matrices in layers that are no products of the text.
+BESIDE = re.compile(r"model\.(altup_(unembed_)?projections\.\d+|per_layer_model_projection)\.weight")
+NO_PRODUCTS = re.compile(r"\.experts\.|shared_expert_gate|_norm\.|embed_tokens_extend\.")
 
 
 def products_of(name, shapes):
@@ -99,8 +111,10 @@ def products_of(name, shapes):
     those of experts and what is beside a shared one."""
     found = {}
     for key, shape in shapes.items():
-        key = _parts.text_name(key)
-        if key is not None and len(shape) == 2 and re.search(r"\.(layers|h|blocks)\.\d+\.", key) and ".experts." not in key and "shared_expert_gate" not in key and "_norm." not in key:
+        key = module_name(name, key)
+        if key is None or not key.endswith(".weight") or len(shape) != 2:
+            continue
+        if BESIDE.fullmatch(key) or (re.search(r"\.(layers|h|blocks)\.\d+\.", key) and not NO_PRODUCTS.search(key)):
             found[key[: -len(".weight")]] = (shape[1], shape[0])
     return found
 
@@ -120,7 +134,7 @@ def test_logits_of_a_family_are_those_of_the_merged_model(tmp_path, name):
     adapter = models.read_adapter(tiny_adapters.write_adapter(tmp_path / "a", in_file, alpha=2.0), layout)
     changed = dict(weights)
     for key in weights:
-        product = (_parts.text_name(key) or "")[: -len(".weight")]
+        product = (module_name(name, key) or "")[: -len(".weight")]
         if product in factors and key.endswith(".weight"):
             changed[key] = weights[key] + np.float32(0.5) * (factors[product][1] @ factors[product][0])
     merged, _layout = opened(tiny.write_folder(tmp_path / "merged", config, changed))

@@ -29,6 +29,9 @@ MEANINGFUL: Dict[str, Tuple[Any, ...]] = {
 #: Ways to begin training that leave the model's own weights as they are.
 BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
 _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight\Z", re.DOTALL)
+#: What layers of Nemotron-H begin with in the code that its checkpoints come with, and so in adapters
+#: that were trained with that code; transformers' own modules say `model.`
+_PUBLISHED = "backbone."
 _LIMIT = 16 << 20
 _FLOATS = ("f32", "f16", "bf16")
 _BF16_INFINITE = 0x7F80  # the bits of the exponent, all set in infinities
@@ -171,6 +174,8 @@ def _pairs(source: Weights, products: Mapping[str, Any], points: List[str]) -> D
     for key in source:
         match = _KEY.match(str(key))
         product: Optional[str] = _parts.text_name(match.group(1)) if match else None
+        if product is not None and product not in products and product.startswith(_PUBLISHED):
+            product = "model." + product[len(_PUBLISHED) :]
         if match is None:
             points.append(f"tensor {key!s:.200}: it is no factor of a product")
         elif product is None:
