@@ -262,7 +262,7 @@ check_pyfuzz() {
   configure_and_build "$BUILD"
   for seed in 1 2; do soak_python 20000 $seed "$BUILD/check/address/lib/libaccrt.so"; done
   if can_import torch || hugging_face_environment; then
-    soak_torch 600 "$(date +%s)" "$BUILD/check/address/lib/libaccrt.so"
+    soak_torch 600 "${ACCRT_TEST_SEED:-$(date +%s)}" "$BUILD/check/address/lib/libaccrt.so"
   else note "tensors of torch were left out: $missing"; fi
 }
 
