@@ -15,6 +15,9 @@ if(ACCRT_LLHTTP_INCLUDE AND ACCRT_LLHTTP_SOURCES)
   set_target_properties(accrt_llhttp PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
   target_include_directories(accrt_llhttp PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
   target_compile_options(accrt_llhttp PRIVATE ${ACCRT_SANITIZE_FLAGS} -w)
+  # From version 9 on it is always strict: without this, anything may follow a chunk, and names of
+  # headers may have spaces.
+  target_compile_definitions(accrt_llhttp PRIVATE LLHTTP_STRICT_MODE=1)
 elseif(ACCRT_LLHTTP_INCLUDE AND ACCRT_LLHTTP_LIBRARY)
   set(ACCRT_LLHTTP_LINKED "${ACCRT_LLHTTP_LIBRARY}")
 else()

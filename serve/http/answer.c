@@ -42,6 +42,8 @@ static const char* words_of(uint32_t status) {
     return "Service Unavailable";
   case 504:
     return "Gateway Timeout";
+  case 505:
+    return "HTTP Version Not Supported";
   default:
     return status < 400 ? "OK" : status < 500 ? "Bad Request" : "Server Error";
   }

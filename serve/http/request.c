@@ -6,6 +6,11 @@
 #include <strings.h>
 
 enum { FIELD_BYTES = 4 /* what a header costs beside its name and value */ };
+/* A proxy may have looked at the other one. */
+enum {
+  SINGLE_HEADERS = 1u << HEADER_AUTHORIZATION | 1u << HEADER_CONTENT_ENCODING | 1u << HEADER_HOST |
+                   1u << HEADER_TRANSFER_ENCODING
+};
 
 void accrt_http_refuse(http_connection_t* c, uint32_t status, const char* code,
                        const char* message) {
@@ -34,6 +39,8 @@ static int on_url(llhttp_t* parser, const char* at, size_t size) {
 
 static int on_field(llhttp_t* parser, const char* at, size_t size) {
   http_connection_t* c = of(parser);
+  if (c->has_head != 0) /* a trailer is no header: no proxy takes its Authorization for one */
+    return count(c, size);
   for (size_t i = 0; i < size && c->field_size < sizeof c->field; ++i)
     c->field[c->field_size++] = at[i];
   return count(c, size);
@@ -43,20 +50,23 @@ static int on_field_end(llhttp_t* parser) {
   static const char* const names[HEADER_COUNT] = {[HEADER_AUTHORIZATION] = "authorization",
                                                   [HEADER_EXPECT] = "expect",
                                                   [HEADER_HOST] = "host",
-                                                  [HEADER_ORIGIN] = "origin",
+                                                  [HEADER_TRANSFER_ENCODING] = "transfer-encoding",
                                                   [HEADER_REQUEST_HEADERS] =
                                                       "access-control-request-headers",
                                                   [HEADER_CONTENT_ENCODING] = "content-encoding"};
   http_connection_t* c = of(parser);
   c->header = HEADER_OTHER;
+  if (c->has_head != 0)
+    return count(c, FIELD_BYTES);
   for (uint32_t i = HEADER_OTHER + 1; i < HEADER_COUNT; ++i)
     if (strlen(names[i]) == c->field_size && strncasecmp(names[i], c->field, c->field_size) == 0)
       c->header = (http_header_t)i;
   c->field_size = 0;
-  const int is_single = c->header == HEADER_HOST || c->header == HEADER_AUTHORIZATION;
   const uint32_t bit = 1u << c->header;
-  if (is_single && (c->seen & bit) != 0) { /* a proxy may have looked at the other one */
-    accrt_http_refuse(c, 400, "invalid_request", "Host and Authorization may be there once.");
+  if ((SINGLE_HEADERS & c->seen & bit) != 0) {
+    accrt_http_refuse(c, 400, "invalid_request",
+                      "Host, Authorization, Content-Encoding and Transfer-Encoding may be there "
+                      "once.");
     return HPE_USER;
   }
   c->seen |= bit;
@@ -72,19 +82,64 @@ static int on_value(llhttp_t* parser, const char* at, size_t size) {
   return count(c, size);
 }
 
+static size_t size_before(const char* text, size_t size, char end) {
+  const char* at = size == 0 ? NULL : memchr(text, end, size);
+  return at == NULL ? size : (size_t)(at - text);
+}
+
 /* The path alone: without scheme and host, which a proxy's client sends, and without the query. */
 static void find_route(http_connection_t* c) {
   const char* path = c->target.data;
-  size_t size = c->target.size;
+  size_t size = size_before(path, c->target.size, '?');
   if (size > 7 && strncasecmp(path, "http://", 7) == 0) {
-    const char* slash = memchr(path + 7, '/', size - 7);
-    size = slash == NULL ? 0 : size - (size_t)(slash - path);
-    path = slash;
+    const size_t authority = 7 + size_before(path + 7, size - 7, '/');
+    path += authority;
+    size -= authority;
+    if (size == 0) { /* a host alone means its first page */
+      path = "/";
+      size = 1;
+    }
   }
-  const char* query = size == 0 ? NULL : memchr(path, '?', size);
-  if (query != NULL)
-    size = (size_t)(query - path);
   c->route = size == 0 ? &accrt_http_no_route : accrt_http_route(path, size);
+}
+
+/* Without the spaces at its end. */
+static size_t trimmed(const http_text_t* value) {
+  size_t size = value->size;
+  while (size > 0 && (value->data[size - 1] == ' ' || value->data[size - 1] == '\t'))
+    --size;
+  return size;
+}
+
+static uint32_t is_value(const http_text_t* value, const char* wanted) {
+  const size_t size = trimmed(value);
+  return size == strlen(wanted) && (size == 0 || strncasecmp(value->data, wanted, size) == 0);
+}
+
+static uint32_t is_host(const http_text_t* value) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "-._~%!$&'()*+,;=:[]";
+  for (size_t i = 0, size = trimmed(value); i < size; ++i)
+    if (memchr(letters, value->data[i], sizeof letters - 1) == NULL)
+      return 0;
+  return 1;
+}
+
+/* What RFC 9112 has a server refuse of a head, beyond what the parser does. */
+static void check_head(http_connection_t* c) {
+  const llhttp_t* parser = &c->parser;
+  const uint32_t has_coding = c->seen & 1u << HEADER_TRANSFER_ENCODING;
+  if (parser->http_major != 1 || parser->http_minor > 1)
+    accrt_http_refuse(c, 505, "unknown_version", "HTTP/1.1 and HTTP/1.0 are spoken here.");
+  else if (c->old_version == 0 && (c->seen & 1u << HEADER_HOST) == 0)
+    accrt_http_refuse(c, 400, "invalid_request", "A request of HTTP/1.1 has the header Host.");
+  else if (!is_host(&c->values[HEADER_HOST]))
+    accrt_http_refuse(c, 400, "invalid_request", "The header Host is no name of a host.");
+  else if (has_coding && c->old_version != 0)
+    accrt_http_refuse(c, 400, "invalid_request", "HTTP/1.0 has no Transfer-Encoding.");
+  else if (has_coding && !is_value(&c->values[HEADER_TRANSFER_ENCODING], "chunked"))
+    accrt_http_refuse(c, 501, "unsupported_encoding",
+                      "Of Transfer-Encoding, `chunked` alone is supported.");
 }
 
 static int on_headers(llhttp_t* parser) {
@@ -93,7 +148,11 @@ static int on_headers(llhttp_t* parser) {
   c->keep = llhttp_should_keep_alive(parser) != 0;
   c->old_version = parser->http_major < 1 || (parser->http_major == 1 && parser->http_minor == 0);
   c->head_only = parser->method == HTTP_HEAD;
+  c->has_head = 1;
   find_route(c);
+  check_head(c);
+  if (c->refusal.status != 0)
+    return -1;
   const int has_length = (parser->flags & F_CONTENT_LENGTH) != 0;
   if (has_length && parser->content_length > c->server->max_body_bytes) {
     accrt_http_refuse(c, 413, "body_too_large", "The body is too large.");
@@ -101,8 +160,7 @@ static int on_headers(llhttp_t* parser) {
   }
   const int has_body = (has_length && parser->content_length > 0) || (parser->flags & F_CHUNKED);
   const http_text_t* encoding = &c->values[HEADER_CONTENT_ENCODING];
-  if (has_body && encoding->size > 0 &&
-      (encoding->size != 8 || strncasecmp(encoding->data, "identity", 8) != 0)) {
+  if (has_body && !is_value(encoding, "") && !is_value(encoding, "identity")) {
     accrt_http_refuse(c, 415, "unsupported_encoding",
                       "The body is encoded (Content-Encoding), which is not supported.");
     return -1;
@@ -165,7 +223,8 @@ void accrt_http_request_init(http_connection_t* c) {
   c->field_size = 0;
   c->seen = 0;
   c->header_bytes = 0;
-  c->begun = c->complete = c->keep = c->old_version = c->head_only = 0;
+  c->begun = c->complete = c->keep = c->old_version = c->head_only = c->has_head = 0;
+  c->line = (http_line_t){0};
   c->route = NULL;
   c->refusal = (http_failure_t){0};
   c->status = 0;
@@ -188,10 +247,58 @@ static void keep_rest(http_connection_t* c, const char* bytes, size_t size) {
   accrt_http_put(&c->early, end, size - (size_t)(end - bytes));
 }
 
+/* Looks at a byte of the first line, which is three words of which the last one names HTTP. */
+static const char* first_line(http_line_t* line, char byte) {
+  if (byte == '\n')
+    return line->spaces == 2 && memcmp(line->end, "HTTP/", 5) == 0
+               ? NULL
+               : "The first line is no METHOD TARGET HTTP/VERSION";
+  line->spaces += byte == ' ';
+  if (byte != '\r') {
+    memmove(line->end, line->end + 1, sizeof line->end - 1);
+    line->end[sizeof line->end - 1] = byte;
+  }
+  return NULL;
+}
+
+static const char* header_begin(char byte) {
+  if (byte == ' ' || byte == '\t')
+    return "A header is continued on a line that begins with a space";
+  return byte == ':' ? "A header has no name" : NULL;
+}
+
+/* What the parser would let through of a head. NULL: nothing. */
+static const char* check_lines(http_line_t* line, const char* bytes, size_t size) {
+  for (size_t i = 0; i < size && line->is_over == 0; ++i) {
+    const char byte = bytes[i];
+    const char* fault = NULL;
+    if (line->number == 0 && (line->size > 0 || (byte != '\n' && byte != '\r')))
+      fault = first_line(line, byte);
+    else if (line->number > 0 && line->size == 0)
+      fault = header_begin(byte);
+    if (fault != NULL)
+      return fault;
+    if (byte != '\n') {
+      line->size += byte != '\r';
+      continue;
+    }
+    line->is_over = line->number > 0 && line->size == 0; /* empty lines may precede the first */
+    line->number += line->size > 0;
+    line->size = 0;
+  }
+  return NULL;
+}
+
 void accrt_http_request_feed(http_connection_t* c, const char* bytes, size_t size) {
   if (c->begun == 0) {
     c->begun = 1;
     c->arrived_ns = c->server->now_ns;
+  }
+  const char* fault = check_lines(&c->line, bytes, size);
+  if (fault != NULL) {
+    c->keep = 0;
+    accrt_http_refuse(c, 400, "malformed_request", fault);
+    return;
   }
   const llhttp_errno_t result = llhttp_execute(&c->parser, bytes, size);
   if (result == HPE_OK)

@@ -68,11 +68,20 @@ typedef enum http_header {
   HEADER_AUTHORIZATION,
   HEADER_EXPECT,
   HEADER_HOST,
-  HEADER_ORIGIN,
+  HEADER_TRANSFER_ENCODING,
   HEADER_REQUEST_HEADERS,
   HEADER_CONTENT_ENCODING,
   HEADER_COUNT
 } http_header_t;
+
+/* Where in the lines of a head its reader is. */
+typedef struct http_line {
+  uint64_t number; /* of those that ended; 0: the first one */
+  uint64_t size;   /* of this one, as far as it is there */
+  uint64_t spaces; /* of the first one */
+  char end[8];     /* of the first one: its last bytes */
+  uint32_t is_over;
+} http_line_t;
 
 struct http_connection {
   http_server_t* server;
@@ -96,8 +105,10 @@ struct http_connection {
   uint32_t field_size;
   http_header_t header;
   uint32_t seen; /* bits of the headers that have come */
+  http_line_t line;
   uint64_t header_bytes;
   uint32_t begun;       /* the first byte of a request has come */
+  uint32_t has_head;    /* the headers are there: what follows are a body and trailers */
   uint32_t complete;    /* a whole request is there */
   uint32_t keep;        /* another request may follow */
   uint32_t old_version; /* HTTP/1.0 */

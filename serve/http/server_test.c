@@ -136,7 +136,7 @@ static int client_of(const served_t* served) {
 static void ask(int fd, const char* body) {
   char request[256];
   const int size = snprintf(request, sizeof request,
-                            "POST /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+                            "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
                             "Content-Length: %zu\r\n\r\n%s",
                             strlen(body), body);
   (void)!send(fd, request, (size_t)size, MSG_NOSIGNAL);

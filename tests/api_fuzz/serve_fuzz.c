@@ -587,16 +587,18 @@ static void call_accrt_http_answer(fuzz_t* f) {
 /* Clients of the servers: they ask, send nonsense, read, leave. */
 static void call_client(fuzz_t* f) {
   static const char* const texts[] = {
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
-      "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
-      "POST /v1/embeddings HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
-      "POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-      "GET /metrics HTTP/1.1\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+      "POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}",
+      "POST /tokenize HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+      "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n",
       "GET /health HTTP/1.0\r\n\r\n",
-      "GET / HTTP/1.1\r\n\r\nGET /v1/models HTTP/1.1\r\nAuthorization: Bearer a\r\n\r\n",
-      "OPTIONS /v1/completions HTTP/1.1\r\nOrigin: http://x\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: "
+      "Bearer a\r\n\r\n",
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: a\r\nOrigin: http://x\r\n\r\n",
       "\r\n\r\nnonsense",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 99\r\n\r\npart",
+      "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\npart",
   };
   int* fd = &f->clients[random_below(f, MAX_CLIENTS)];
   if (*fd >= 0 && one_in(f, 2)) {

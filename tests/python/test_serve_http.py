@@ -302,14 +302,14 @@ def test_a_template_is_in_a_sandbox(server):
 
 
 MALFORMED = [
-    (b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\nA: \x01\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
+    (b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nA: \x01\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", 413),
     (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\nA: " + b"b" * 70000 + b"\r\n\r\n", 431),
     (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
     (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400), (get("/v1/models", "Authorization: Bearer a", "Authorization: Bearer b"), 400),
@@ -394,10 +394,10 @@ def test_bodies_in_pieces_and_in_chunks(server):
             client.sendall(bytes([byte]))
         assert Answer(read_all(client)).status == 200
     pieces = b"".join(b"%x\r\n%s\r\n" % (len(body[i : i + 5]), body[i : i + 5]) for i in range(0, len(body), 5))
-    head = b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
     assert Answer(server.raw(head + pieces + b"0\r\n\r\n")).status == 200
     with server.connect() as client:
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.sendall(body)
         assert Answer(read_all(client)).status == 200
@@ -673,7 +673,7 @@ def test_requests_that_do_not_arrive_in_time():
     with served(idle_timeout=0.2) as server, server.connect() as client:
         assert read_all(client) == b""
     with served(request_timeout=0.2) as server:  # what is sent late is no idle connection's
-        for part in (b"GET / HT", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{"):
+        for part in (b"GET / HT", b"POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n{"):
             with server.connect() as client:
                 client.sendall(part)
                 answer = Answer(read_all(client))
