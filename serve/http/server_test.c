@@ -292,7 +292,7 @@ static void test_no_memory(void** state) {
 /* ---- What /health says ---- */
 
 static uint32_t health_has(const served_t* served, const char* status, const char* words) {
-  static const char request[] = "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n";
+  static const char request[] = "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
   char* text = malloc(ANSWER_BYTES);
   const int fd = client_of(served);
   (void)!send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
