@@ -87,11 +87,14 @@ def test_a_tokenizer_of_another_form_is_refused_or_read(folder, changes):
     assert isinstance(caught.value, Enough) or "tokenizer.json: " in str(caught.value)
 
 
-def tokenizer_of(**changes):
+def content_of(**changes):
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
-    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
-               "decoder": None, "model": model, **changes}  # fmt: skip
-    return text.Tokenizer(json.dumps(content).encode())
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+            "decoder": None, "model": model, **changes}  # fmt: skip
+
+
+def tokenizer_of(**changes):
+    return text.Tokenizer(json.dumps(content_of(**changes)).encode())
 
 
 CUT = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
@@ -105,22 +108,45 @@ def test_a_tokenizer_cuts_no_prompt_and_fills_none_up(changes):
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
 TWICE = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 70000, "pair": [], "special_tokens": {}}
+ADDED = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "X", "type_id": 0}}] * 2000 + [{"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+         "special_tokens": {"X": {"id": "X", "ids": [0] * 2000, "tokens": ["a"] * 2000}}}  # fmt: skip
 
 
-@pytest.mark.parametrize("changes, times", [
-    ({"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 3}}, 10**9),
-    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [REPLACE] * 2}, {**REPLACE, "pattern": {"Regex": ""}}]}}, 1001 * 10**6),
-    ({"normalizer": REPLACE, "post_processor": {"type": "Sequence", "processors": [TWICE]}}, 7 * 10**7),
-])  # fmt: skip
-def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, times):
-    with pytest.raises(serve.parameters.BadParameter, match=f"a text of 3 characters is too long for this model's tokenizer, which can make it {times} times as long"):
+def sequence(*parts, kind="normalizers"):
+    return {"type": "Sequence", kind: list(parts)}
+
+
+@pytest.mark.parametrize("changes, size", [
+    ({"normalizer": sequence(*[REPLACE] * 3)}, 3 * 10**9),
+    ({"normalizer": sequence(sequence(REPLACE, REPLACE), {**REPLACE, "pattern": {"Regex": ""}})}, 3003 * 10**6),
+    ({"normalizer": REPLACE, "post_processor": {"type": "Sequence", "processors": [TWICE]}}, 21 * 10**7),
+    ({"normalizer": sequence(*[{"type": "ByteLevel"}] * 30)}, 3 * 2**30),
+    ({"pre_tokenizer": sequence(*[{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}] * 15, kind="pretokenizers")}, 3 * 2**30),
+    ({"pre_tokenizer": sequence(*[{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}] * 20, kind="pretokenizers")}, 3 * 10**12),
+    ({"normalizer": sequence(*[{"type": "Prepend", "prepend": "x" * 10**6}] * 70)}, 3 + 70 * 10**6),
+    ({"normalizer": sequence(*[REPLACE, {"type": "NFKD"}] * 2, {"type": "Lowercase"}, {"type": "NFC"})}, 3 * 1000**2 * 11**2 * 2 * 3),
+    ({"post_processor": ADDED}, 3 + 64 * 2000**2),
+], ids=range(9))  # fmt: skip
+def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, size):
+    """With the parts that the limit did not count, a text of 20 letters ended the process."""
+    with pytest.raises(serve.parameters.BadParameter, match=f"a text of 3 characters is too long for this model's tokenizer, which can make {size} bytes of it"):
         tokenizer_of(**changes).encode("aaa")
 
 
-def test_honest_normalizers_are_followed():
-    steps = [{"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]
-    assert text.growth({"type": "Sequence", "normalizers": steps}) == 3
-    assert tokenizer_of(normalizer={"type": "Sequence", "normalizers": steps}).encode("ab") == [2]
+def test_honest_parts_are_followed():
+    tokenizers = pytest.importorskip("tokenizers")
+    steps = sequence({"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})
+    assert text.growth(steps) == (3, 9)
+    assert tokenizer_of(normalizer=steps).encode("ab") == [2]
+    split = {"type": "Split", "pattern": {"Regex": "a|b"}, "behavior": "Isolated", "invert": False}
+    made = tokenizer_of(normalizer={"type": "NFC"}, pre_tokenizer=sequence(split, {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}, kind="pretokenizers"))
+    assert made.encode("ab" * 10**6) == [0, 1] * 10**6
+    words = ["a\u0390", "\ufdfa\u0130\U0001d160", " \u4e2d\u00e9", "\U0001d15e" * 3]
+    for kind in (*text._TIMES, "Nmt", "StripAccents"):
+        more = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True, "lowercase": True} if kind == "BertNormalizer" else {}
+        inner = tokenizers.Tokenizer.from_str(json.dumps(content_of(normalizer={"type": kind, **more})))
+        for word in words:
+            assert len(inner.normalizer.normalize_str(word).encode()) <= text.growth({"type": kind}).of(len(word.encode())), kind
 
 
 def test_panics_of_a_tokenizer_are_told_in_a_line(capfd):

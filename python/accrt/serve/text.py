@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
-import math
 import numbers
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _limited
 from . import tools
@@ -34,29 +34,69 @@ def one_line(said: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in said)
 
 
-#: Bytes that a tokenizer may make of a text before it makes tokens. Honest ones make at most some
-#: bytes of a character, and the package aborts the process where memory ends.
+#: Bytes that a tokenizer may make of a text, beside its tokens. Honest ones make at most some bytes
+#: of a character, and the package aborts the process where memory ends.
 MOST_NORMALIZED = 64 << 20
 #: Larger factors become this one: the product of many would be a number of many digits.
 _MOST_GROWTH = 10**12
 
 
-def growth(part: Any) -> int:
-    """A factor by which a normalizer or a post-processor may lengthen a text: of `Replace` and of
-    templates the most, of others 1."""
+#: How many times as long a text may become, in bytes of UTF-8, by a part of this type. The figures
+#: of Unicode's forms are Unicode's. `BertNormalizer` puts spaces about letters, takes NFD and
+#: lowers; `ByteLevel` writes each byte as a letter, of two bytes at most.
+_TIMES = {"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 2, "BertNormalizer": 12, "ByteLevel": 2}
+#: A token that a template adds counts as so many bytes: its entry in the package's lists is larger.
+_TOKEN_BYTES = 64
+
+
+class Growth(NamedTuple):
+    """A text of n bytes becomes at most n * times + plus."""
+
+    times: int = 1
+    plus: int = 0
+
+    def then(self, other: "Growth") -> "Growth":
+        return Growth(min(self.times * other.times, _MOST_GROWTH), min(self.plus * other.times + other.plus, _MOST_GROWTH))
+
+    def of(self, size_bytes: int) -> int:
+        return size_bytes * self.times + self.plus
+
+
+def _size(said: Any) -> int:
+    return len(said.encode(errors="surrogatepass")) if isinstance(said, str) else 0
+
+
+def growth(part: Any) -> Growth:
+    """How much longer a text may become by a normalizer, a pre-tokenizer or a post-processor."""
     if not isinstance(part, dict):
-        return 1
-    for inner in ("normalizers", "processors"):
+        return Growth()
+    for inner in ("normalizers", "pretokenizers", "processors"):
         if isinstance(part.get(inner), list):
-            return min(math.prod(map(growth, part[inner])), _MOST_GROWTH)
-    if part.get("type") == "Replace" and isinstance(part.get("content"), str):
-        pattern, size = part.get("pattern"), len(part["content"].encode(errors="surrogatepass"))
-        replaced = pattern.get("String") if isinstance(pattern, dict) else None
+            return functools.reduce(Growth.then, map(growth, part[inner]), Growth())
+    kind = part.get("type")
+    if kind == "Replace":
+        pattern = part.get("pattern")
+        replaced = _size(pattern.get("String")) if isinstance(pattern, dict) else 0
         # an expression may match nothing between two characters
-        return max(1, -(-size // len(replaced.encode(errors="surrogatepass")))) if isinstance(replaced, str) and replaced else 1 + size
-    if part.get("type") == "TemplateProcessing" and isinstance(part.get("single"), list):
-        return max(1, sum(isinstance(one, dict) and "Sequence" in one for one in part["single"]))
-    return 1
+        return Growth(max(1, -(-_size(part.get("content")) // replaced)) if replaced else 1 + _size(part.get("content")))
+    if kind == "Prepend":
+        return Growth(1, _size(part.get("prepend")))
+    if kind == "Metaspace":  # for each space, and before each piece, which may be one letter
+        return Growth(1 + _size(part.get("replacement")))
+    if kind == "TemplateProcessing":
+        return _template_growth(part)
+    # a space before each piece, written as a letter of two bytes
+    return Growth(_TIMES.get(kind, 1) * (2 if kind == "ByteLevel" and part.get("add_prefix_space") else 1))
+
+
+def _template_growth(part: Dict[str, Any]) -> Growth:
+    pieces, known = part.get("single"), part.get("special_tokens")
+    said = [piece for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
+    entries = {name: entry for name, entry in known.items() if isinstance(entry, dict)} if isinstance(known, dict) else {}
+    sizes = {name: len(entry["ids"]) for name, entry in entries.items() if isinstance(entry.get("ids"), list)}
+    added = [piece["SpecialToken"].get("id") for piece in said if isinstance(piece.get("SpecialToken"), dict)]
+    tokens = sum(sizes.get(name, 0) for name in added if isinstance(name, str))
+    return Growth(max(1, sum("Sequence" in piece for piece in said)), _TOKEN_BYTES * tokens)
 
 
 class Tokenizer:
@@ -78,12 +118,12 @@ class Tokenizer:
             words = " ".join(str(error).split()).replace("Cannot instantiate Tokenizer from buffer: ", "")
             raise ValueError(f"tokenizer.json: {one_line(words)}") from None
         said = json.loads(content)  # which is JSON that is not deep: the package has read it
-        self._growth = growth(said.get("normalizer")) * growth(said.get("post_processor"))
+        self._growth = functools.reduce(Growth.then, (growth(said.get(part)) for part in ("normalizer", "pre_tokenizer", "post_processor")))
 
     def encode(self, text: str, special: bool = True) -> List[int]:
-        if len(text) * self._growth > MOST_NORMALIZED:
-            raise BadParameter(None, f"a text of {len(text)} characters is too long for this model's tokenizer, which can make it {self._growth} times as long",
-                               "context_length_exceeded")  # fmt: skip
+        size = self._growth.of(_size(text))
+        if size > MOST_NORMALIZED:
+            raise BadParameter(None, f"a text of {len(text)} characters is too long for this model's tokenizer, which can make {size} bytes of it", "context_length_exceeded")
         try:
             return self._inner.encode(text, add_special_tokens=special).ids
         except BaseException as error:  # noqa: BLE001 - as above
