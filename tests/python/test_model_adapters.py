@@ -243,6 +243,23 @@ def test_ranks_and_scales_by_name(tmp_path):
         np.testing.assert_allclose(made.tensors[f"lora.{name}.b"][: b.shape[1]], scale * b.T, rtol=1e-6)
 
 
+@pytest.mark.parametrize("begins", ["model.", "backbone.", "model.language_model.", "language_model.model."])
+def test_patterns_have_the_adapters_own_names(tmp_path, begins):
+    """An alpha by the whole name of a product went unnoticed where a bundle has another name."""
+    names = {name: begins + name[len("model.") :] for name in LAYOUT["products"]}
+    first, second = [name for name in names if name.endswith("q_proj")]
+    adapter = {names[name]: pair for name, pair in small().items()}
+    folder = tiny_adapters.write_adapter(tmp_path / "a", adapter, 4.0, r=4, alpha_pattern={names[first]: 8.0, "^" + names[second]: 12.0, "model.layers.9.q_proj": 1.0})
+    made = models.read_adapter(folder, LAYOUT)
+    for name, (_a, b) in small().items():
+        np.testing.assert_allclose(made.tensors[f"lora.{name}.b"][:4], (2 if name == first else 3 if name == second else 1) * b.T, rtol=1e-6)
+    if begins != "model.":  # one factor by each name: which one do the patterns mean?
+        arrays = {key.replace(first, names[first]) if "lora_B" in key else key: value for key, value in arrays_of(small()).items()}
+        tiny.write_safetensors(folder / "adapter_model.safetensors", arrays)
+        with pytest.raises(Refused, match="the product has a tensor by the name"):
+            models.read_adapter(folder, LAYOUT)
+
+
 CHANGES = {
     "dora": ({"use_dora": True}, r"use_dora is true, which is not done here"),
     "modules": ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \[\"lm_head\"\]"),

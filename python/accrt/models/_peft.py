@@ -105,12 +105,13 @@ class _Config:
             found[key] = place, read(value, f"{name}[{key!r:.80}]")
         return found
 
-    def rank_of(self, product: str) -> int:
-        return _matching(self.ranks, product, self.rank)
+    def rank_of(self, name: str) -> int:
+        """Of a product by the name that the adapter has for it, as its patterns have."""
+        return _matching(self.ranks, name, self.rank)
 
-    def scale_of(self, product: str) -> float:
-        rank = self.rank_of(product)
-        return _matching(self.alphas, product, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
+    def scale_of(self, name: str) -> float:
+        rank = self.rank_of(name)
+        return _matching(self.alphas, name, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
 
 
 def _matching(pattern: Mapping[str, Tuple[int, Any]], product: str, default: Any) -> Any:
@@ -130,12 +131,12 @@ def read_adapter(path: "str | os.PathLike[str]", layout: Mapping[str, Any]) -> A
     pairs = _pairs(source, layout["products"], points)
     tensors: Dict[str, np.ndarray] = {}
     largest = 0
-    for product, pair in pairs.items():
-        rank = config.rank_of(product)
+    for product, (name, pair) in pairs.items():
+        rank = config.rank_of(name)
         largest = max(largest, rank)
         if _fits(product, pair, rank, layout, points):
             with np.errstate(over="ignore"):
-                factors = {"a": _values(pair["A"], points), "b": _values(pair["B"], points).T * np.float32(config.scale_of(product))}
+                factors = {"a": _values(pair["A"], points), "b": _values(pair["B"], points).T * np.float32(config.scale_of(name))}
             for part, array in factors.items():
                 padded = np.zeros((layout["max_rank"], array.shape[1]), np.float32)
                 padded[:rank] = array
@@ -168,9 +169,9 @@ def _source(path: str) -> Weights:
     raise Refused(path, ["there is no adapter_model.safetensors" + (": adapter_model.bin is not read" if pickled else "")])
 
 
-def _pairs(source: Weights, products: Mapping[str, Any], points: List[str]) -> Dict[str, Dict[str, Weight]]:
-    """The factors of each product, by the bundle's names."""
-    found: Dict[str, Dict[str, Weight]] = {}
+def _pairs(source: Weights, products: Mapping[str, Any], points: List[str]) -> Dict[str, Tuple[str, Dict[str, Weight]]]:
+    """The adapter's name for each product, and its factors, by the bundle's names."""
+    found: Dict[str, Tuple[str, Dict[str, Weight]]] = {}
     for key in source:
         match = _KEY.match(str(key))
         product: Optional[str] = _parts.text_name(match.group(1)) if match else None
@@ -184,11 +185,13 @@ def _pairs(source: Weights, products: Mapping[str, Any], points: List[str]) -> D
             points.append(f"tensor {key!s:.200}: adapters do not change experts here")
         elif product not in products:
             points.append(f"tensor {key!s:.200}: this model has no place for an adapter of {product:.200}")
-        elif match.group(2) in found.setdefault(product, {}):
+        elif found.setdefault(product, (match.group(1), {}))[0] != match.group(1):
+            points.append(f"tensor {key!s:.200}: the product has a tensor by the name {found[product][0]:.200}, too")
+        elif match.group(2) in found[product][1]:
             points.append(f"tensor {key!s:.200}: it is there twice")
         else:
-            found[product][match.group(2)] = source[key]
-    for product, pair in found.items():
+            found[product][1][match.group(2)] = source[key]
+    for product, (_name, pair) in found.items():
         points += [f"tensor {product}.lora_{part}.weight: it is missing" for part in "AB" if part not in pair]
     return found
 
