@@ -32,9 +32,7 @@ foreach(source IN LISTS ACCRT_FUZZ_TARGETS)
     target_sources(fuzz.${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c")
     set_target_properties(fuzz.${name} PROPERTIES
                           RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-    add_test(NAME fuzz.${name} COMMAND fuzz.${name} ${corpus}
-             WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    accrt_test_environment(fuzz.${name} "tests/fuzz")
+    accrt_ctest(fuzz.${name} "${source}" "tests/fuzz" ${corpus})
   endif()
 endforeach()
 # Targets that make their inputs of choices also run from a seed, for as long as it takes (`./dev
@@ -49,8 +47,6 @@ foreach(name oracle)
   target_link_libraries(soak.${name} PRIVATE accrt_static accrt_flags)
   set_target_properties(soak.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   if(NOT ACCRT_SANITIZE STREQUAL "fuzzer")
-    add_test(NAME soak.${name} COMMAND soak.${name} --seed 1 --goal 50000
-             WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    accrt_test_environment(soak.${name} "tests/fuzz")
+    accrt_ctest(soak.${name} "${PROJECT_SOURCE_DIR}/tests/fuzz/${name}_fuzz.c" "tests/fuzz" --seed 1 --goal 50000)
   endif()
 endforeach()

@@ -97,8 +97,8 @@ CASES = {
 }  # fmt: skip
 
 
-#: Results that are plain sums: how many terms each has, how many values are multiplied in each term,
-#: and what the sum is multiplied by.
+#: Results that are plain sums: how many terms each has, how many values are multiplied in each
+#: term, and what the sum is multiplied by.
 SUMS = {
     "sum": (N, 1, 1.0), "sum of columns": (N // 4, 1, 1.0), "sum of all": (3 * N, 1, 1.0), "mean of 10^6": (999_999, 1, 1 / 999_999),
     "linear": (K, 2, 1.0), "linear of many rows": (K // 2, 2, 1.0), "weights": (K, 2, 1.0), "weights of many rows": (K // 2, 2, 1.0),
