@@ -18,6 +18,7 @@ import types
 import warnings
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
+from . import _torch_ones
 from ._library import describe
 
 #: Held while torch's own checks are off, which are switched for all threads.
@@ -94,7 +95,10 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
         with torch.no_grad(), kept_packed(model), _without_checks():
-            return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            with _torch_ones.asking() as asked:
+                program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            program._accrt_ones = _torch_ones.differing(program, [*asked, *_torch_ones.squeezed(program)], args, kwargs, model, functools.partial(_restore, before))
+            return program
     except GuardOnDataDependentSymNode as error:
         raise missing(error, "aten.item.default", "a branch, a loop or a size depends on the content of a tensor") from error
     except (DataDependentOutputException, DynamicOutputShapeException) as error:

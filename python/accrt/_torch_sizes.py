@@ -14,8 +14,9 @@ import os
 import re
 import warnings
 from fractions import Fraction
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from ._torch_ones import refused as refused_ones
 from .bundle_writer import less, less_equal, logical_and, logical_not, logical_or, not_equal
 from .compiler.expr import equal, Expr, maximum, minimum, Size
 
@@ -71,12 +72,37 @@ def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[s
         ends[name] = max(int(lower) if lower.isdigit() else 2, 2), min(int(upper), most) if upper.isdigit() else most
     guards, own = getattr(program, "_guards_code", None) or (), _of_model(shapes)
     limits, refused, checked = _narrowed([*own, *guards], shapes, ends, own)
+    limits = {name: limits.get(name, (1 if least == 2 else least, most, 1)) for name, (least, most) in ends.items()}
+    ones = refused_ones(program, shapes, limits)
+    for _symbols, said in ones:
+        warnings.warn(f"{said}: other sizes are refused at the call", stacklevel=2)
+    unknown = _unknown(program, shapes, limits, [] if own else guards)
+    if unknown:
+        warnings.warn(f"a program that was exported before does not say {unknown}; a module that from_torch exports does", stacklevel=2)
     advice = "give these dimensions as torch.export.Dim, with min, max or relations, or leave one fixed"
     return (
-        {name: limits.get(name, (1 if least == 2 else least, most, 1)) for name, (least, most) in ends.items()},
+        limits,
         [(name, f"torch's export holds only where {guard}: {advice}") for name, guard in refused],
-        [functools.partial(_check, guard, shapes) for guard in checked],
+        [functools.partial(_check, guard, shapes) for guard in checked] + [functools.partial(_not_ones, *one) for one in ones],
     )
+
+
+def _unknown(program: Any, shapes: Mapping[str, Sequence[Any]], limits: Limits, guards: Sequence[str]) -> str:
+    """What a program does not say that was not exported here: whether lines of its model ask for a
+    size of 1. And a file: which conditions are of such lines."""
+    if hasattr(program, "_accrt_ones"):
+        return ""
+    plain = {str(size.node.expr): f"{name}.shape[{d}]" for name, shape in shapes.items() for d, size in enumerate(shape) if not isinstance(size, int)}
+    cases = [f"{plain[name]} is 1" for name, (least, _most, _step) in limits.items() if least == 1 and name in plain]
+    if hasattr(program, "_accrt_file"):
+        read = _read(guards, shapes, {name: (2, most) for name, (_least, most, _step) in limits.items()}, [], guards)
+        apart = [_named(guard.text, guard.tree)[1] for guard in read if len(guard.names) > 1 and _is_unequal(guard.tree) and not _of_remainder(guard.tree)]
+        cases += [text.replace(" != ", " == ") for text in apart]
+    return f"whether its model does something else where {' or '.join(cases[:8])}" if cases else ""
+
+
+def _not_ones(names: FrozenSet[str], said: str, symbols: Dict[str, Size]) -> Tuple[Size, str]:
+    return functools.reduce(logical_or, (less(1, symbols[name]) for name in sorted(names))), said
 
 
 def _check(guard: _Guard, shapes: Mapping[str, Sequence[Any]], symbols: Dict[str, Size]) -> Tuple[Size, str]:
@@ -448,9 +474,8 @@ def _named(guard: str, tree: ast.expr) -> Tuple[str, str]:
         text = ast.unparse(tree)
     except RecursionError:
         text = guard
-    for name in inputs:
-        text = text.replace(f"L['{name}']", name)
-    return inputs[0] if inputs else "", _short(text.replace(".size()", ".shape").replace("torch.sym_float", "").replace("math.", ""))
+    text = re.sub(r"\bL((?:\['?\w+'?\])+)\.size\(\)", lambda found: "_".join(re.findall(r"\w+", found[1])) + ".shape", text)
+    return inputs[0] if inputs else "", _short(text.replace("torch.sym_float", "").replace("math.", ""))
 
 
 def _short(text: str) -> str:
