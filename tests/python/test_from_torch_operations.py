@@ -374,6 +374,25 @@ def test_attention_of_other_than_four_dimensions(shapes, grouped, instance):
     check(Of(lambda *x: F.scaled_dot_product_attention(*x, enable_gqa=grouped)), tuple(some(*shape) for shape in shapes), instance)
 
 
+@pytest.mark.parametrize("query, key, value, mask", [
+    ((2, 4, 5, 8), (1, 1, 6, 8), (1, 1, 6, 8), None), ((2, 4, 5, 8), (4, 6, 8), (4, 6, 8), (5, 6)), ((2, 4, 5, 8), (6, 8), (6, 8), (2, 1, 1, 6)),
+    ((1, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8), (2, 4, 5, 6)), ((2, 1, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8), None), ((2, 4, 5, 8), (2, 4, 6, 8), (2, 1, 6, 3), (5, 6)),
+    ((5, 8), (3, 6, 8), (3, 6, 8), (5, 6)), ((3, 2, 4, 5, 8), (2, 4, 6, 8), (3, 1, 1, 6, 8), None), ((4, 5, 8), (2, 4, 6, 8), (1, 4, 6, 3), (4, 5, 6)),
+    ((1, 1, 5, 8), (2, 1, 6, 8), (2, 4, 6, 8), None),
+])  # fmt: skip
+def test_attention_expands_as_torch_does(query, key, value, mask, instance):
+    check(Of(F.scaled_dot_product_attention), tuple(some(*shape) for shape in (query, key, value, mask) if shape), instance)
+
+
+def test_attention_expands_to_a_batch_that_varies(instance):
+    sizes = {0: torch.export.Dim("batch", max=64)}
+    for shapes, dims in (([(2, 4, 5, 8), (4, 6, 8)], (sizes, None)), ([(4, 5, 8), (2, 4, 6, 8)], (None, sizes)), ([(2, 1, 5, 8), (1, 4, 6, 8)], (sizes, None))):
+        other = [(3, *shape[1:]) if dim else shape for shape, dim in zip(shapes, dims)]
+        one = [(1, *shape[1:]) if dim else shape for shape, dim in zip(shapes, dims)]
+        given = [tuple(some(*shape) for shape in sizes) for sizes in (shapes, other, one)]
+        check(Of(lambda q, k: F.scaled_dot_product_attention(q, k, k)), given[0], instance, given[1:], dynamic_shapes=(dims,))
+
+
 def test_attention_of_three_dimensions_has_any_batch(instance):
     dims = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("tokens", max=64)}
     check(Of(lambda x: F.scaled_dot_product_attention(x, x, x)), (some(5, 4, 8),), instance, [(some(1, 7, 8),), (some(9, 1, 8),)], dynamic_shapes=((dims,),))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence, Tuple
 
-from ..compiler import Value
+from .._torch_attention import together
+from ..compiler import affine, Value
 from ..compiler import expr as ex
 from ..compiler.ops import ordering, windows
 from ..compiler.ops.einsum import bilinear
 from . import packed
-from ..compiler import affine
 from .ops_math import cast, FLOATS, method
 from .ops_more import permuted, put_mask
 from .ops_views import expand, VIEWS
@@ -110,7 +110,7 @@ def attention(
 ) -> Any:  # fmt: skip
     """Heads that were expanded to those of the query are read where they are; limits of a mask
     (causal, a window) need no tensor, and what is left of it is as small as it is made."""
-    q, k, v = lo.value(query), lo.value(key), lo.value(value)
+    query, key, value = q, k, v = together([lo.value(x) for x in (query, key, value)], enable_gqa)
     known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.truth(attn_mask), q.shape[-2], k.shape[-2])
     mask = known.tensor if known is not None else None if attn_mask is None else lo.value(attn_mask)
     if mask is not None and mask.rank > 2 and q.rank != 4:
@@ -119,10 +119,10 @@ def attention(
     mask = None if mask is None else _mask_of(lo, mask, q, k)
     k, v = (expand(lo, x, [q.shape[0], *x.shape[1:]]) if ex.same(x.shape[0], 1) else x for x in (_ungrouped(k), _ungrouped(v)))
     if not ex.same(k.shape[1], v.shape[1]):
-        k, v = (_four(lo.value(x), enable_gqa) for x in (key, value))
+        k, v = (_four(x, enable_gqa) for x in (key, value))
     causal, first = known is not None and known.causal, None if known is None else known.first
     made = q.scaled_dot_product_attention(k, v, mask, causal, scale, known.offset if causal and not ex.same(known.offset, 0) else None, first)
-    return made if lo.rank(query) == 4 else made.view([*lo.shape(query)[:-1], made.shape[-1]])
+    return made if query.rank == 4 else made.view([*query.shape[:-1], made.shape[-1]])
 
 
 def _four(x: Value, has_heads: bool) -> Value:
