@@ -30,7 +30,7 @@ from .serve.fitting import Wanted
 from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, grammar_of, shown
 from .serve.tools import Asked
 from .serve.tools import asked as asked_of
-from .serve.text import template_names
+from .serve.text import generation_prompt, template_names
 
 if TYPE_CHECKING:
     import asyncio
@@ -143,6 +143,7 @@ class LLM:
         else:
             self._loaded = _load.load(model, progress=progress, wanted=Wanted(engine_options), **{k: v for k, v in options.items() if k in _load.OPTIONS})
         self._engine = _engine.Engine(self._loaded.model, **engine_options)
+        self._engine.owner = "LLM"
         self._hub = _engine.Hub(self._engine)
         self._adapters = Adapters(self._engine, self._loaded.layout)
         self._limits = Limits.of(self._loaded.model.info)
@@ -206,29 +207,33 @@ class LLM:
 
     def chat(
         self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], *, tools: Any = None, tool_choice: Any = None,
-        parallel_tool_calls: Any = None, chat_template_kwargs: Optional[Dict[str, Any]] = None, **parameters: Any,
+        parallel_tool_calls: Any = None, chat_template_kwargs: Optional[Dict[str, Any]] = None, add_generation_prompt: Optional[bool] = None,
+        continue_final_message: Optional[bool] = None, **parameters: Any,
     ) -> Any:  # fmt: skip
         """Answers a conversation, or each of several. `tools`, `tool_choice` and
         `parallel_tool_calls` are OpenAI's: the calls that the model writes are `output.tool_calls`,
         and `output.message` is the message to append to the conversation. `chat_template_kwargs`
-        are variables for the model's chat template, as {"enable_thinking": False}."""
+        are variables for the model's chat template, as {"enable_thinking": False}. With
+        `continue_final_message` the model goes on with the last message; with
+        `add_generation_prompt=False` the template does not begin a new one."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
-        values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), chat_template_kwargs)
+        names, goes_on = _template_names(chat_template_kwargs, add_generation_prompt, continue_final_message)
+        values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), names)
         if not isinstance(messages, (list, tuple)):
             raise BadParameter("messages", f"messages is {shown(messages)}, expected a list of messages, as [{{'role': 'user', 'content': 'Hello'}}], "
                                "or a list of such lists", "invalid_type")  # fmt: skip
         if messages and not isinstance(messages[0], (list, tuple)):
-            return self._run([(None, self._loaded.text.chat(messages, extra))], values, grammar, asked)[0]
-        return self._run([(None, self._loaded.text.chat(one, extra)) for one in messages], values, grammar, asked)
+            return self._run([(None, self._loaded.text.chat(messages, extra, goes_on=goes_on))], values, grammar, asked)[0]
+        return self._run([(None, self._loaded.text.chat(one, extra, goes_on=goes_on)) for one in messages], values, grammar, asked)
 
     def _asked(self, tools: Any, tool_choice: Any, parallel_tool_calls: Any) -> Optional[Asked]:
         given = {"tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
         return asked_of(given, self._loaded.text.tool_parser)
 
-    def _with_tools(self, asked: Optional[Asked], values: Dict[str, Any], names: Optional[Dict[str, Any]]) -> Any:
+    def _with_tools(self, asked: Optional[Asked], values: Dict[str, Any], extra: Dict[str, Any]) -> Any:
         """The parameters, the grammar and what the template gets beside the messages, as the server
         has them."""
-        grammar, extra = grammar_of(values), template_names(names)
+        grammar = grammar_of(values)
         if asked is None:
             return values, grammar, extra
         grammar = asked.grammar(self._loaded.text.tokenizer.special, grammar)
@@ -295,12 +300,14 @@ class LLM:
 
     def stream_chat(
         self, messages: Sequence[Message], *, tools: Any = None, tool_choice: Any = None, parallel_tool_calls: Any = None,
-        chat_template_kwargs: Optional[Dict[str, Any]] = None, **parameters: Any,
+        chat_template_kwargs: Optional[Dict[str, Any]] = None, add_generation_prompt: Optional[bool] = None,
+        continue_final_message: Optional[bool] = None, **parameters: Any,
     ) -> "Stream":  # fmt: skip
         """The same for a conversation. Calls of tools come in pieces, as `piece.tool_calls`."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
-        values, grammar, extra = self._with_tools(asked, _checked(parameters), chat_template_kwargs)
-        return Stream(self, self._loaded.text.chat(messages, extra), values, grammar, asked)
+        names, goes_on = _template_names(chat_template_kwargs, add_generation_prompt, continue_final_message)
+        values, grammar, extra = self._with_tools(asked, _checked(parameters), names)
+        return Stream(self, self._loaded.text.chat(messages, extra, goes_on=goes_on), values, grammar, asked)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watchers.get(loop, 0)
@@ -320,6 +327,13 @@ def _checked(parameters: Dict[str, Any], streaming: Optional[str] = None) -> Dic
         more = f": for pieces as they come, `for piece in llm.{streaming}(...)`" if streaming else ": this gives pieces as they come already"
         raise BadParameter("stream", f"stream is no parameter here{more}", "unknown_parameter")
     return checked(parameters)
+
+
+def _template_names(given: Any, add: Optional[bool], goes_on: Optional[bool]) -> Tuple[Dict[str, Any], bool]:
+    """What the template gets beside messages and tools; and whether the last message goes on."""
+    names = template_names(given)
+    add, goes_on = generation_prompt({"add_generation_prompt": add, "continue_final_message": goes_on})
+    return names if add is None else {**names, "add_generation_prompt": add}, goes_on
 
 
 def _listed(given: Any) -> Any:

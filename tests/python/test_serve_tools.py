@@ -40,6 +40,11 @@ def test_the_template_says_the_form(template, form):
     ({"tools": [{"type": "function", "function": {"name": "a", "parameters": 3}}]}, "tools[0].function.parameters"),
     ({"tools": [TIME], "tool_choice": "always"}, "tool_choice"), ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": [TIME], "tool_choice": {"type": "function", "function": {"name": "weather"}}}, "tool_choice"),
+    ({"tools": [TIME], "tool_choice": {"type": "custom"}}, "tool_choice"), ({"tools": [TIME], "tool_choice": ["auto"]}, "tool_choice"),
+    ({"tools": [TIME], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
+    ({"tools": [TIME], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [TIME]}}}, "tool_choice.allowed_tools.mode"),
+    ({"tools": [TIME], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}, "tool_choice.allowed_tools.tools"),
+    ({"tools": [TIME], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [WEATHER]}}}, "tool_choice.allowed_tools.tools[0]"),
     ({"tools": [TIME], "parallel_tool_calls": 1}, "parallel_tool_calls"),
 ])  # fmt: skip
 def test_what_is_wrong_is_named(given, parameter):
@@ -54,6 +59,16 @@ def test_a_model_of_no_known_form_is_refused():
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):
         serve.load("simulated:", tool_parser="hermess")
+
+
+@pytest.mark.parametrize("one", [{"type": "function", "function": {"name": "time"}}, {"type": "function", "name": "time"}, TIME])
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_some_of_the_tools_are_allowed(mode, one):
+    """A free model is told of these alone; a forced one can write no others."""
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [one]}}
+    found = tools.asked({"tools": [WEATHER, TIME], "tool_choice": choice}, "hermes")
+    assert found.choices == [TIME["function"]] and found.forced == (mode == "required") and not found.one
+    assert found.tools == ([TIME] if mode == "auto" else [WEATHER, TIME])
 
 
 def test_earlier_calls_have_objects_for_the_template():
@@ -136,6 +151,10 @@ def test_forced_calls(form):
         required = {**BODY, "tools": [WEATHER, TIME], "tool_choice": "required", "parallel_tool_calls": False}
         (call,) = Answer(server.raw(post("/v1/chat/completions", required))).json["choices"][0]["message"]["tool_calls"]
         assert call["function"]["name"] in ("weather", "time")
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "time"}}]}}
+        some = {**required, "tool_choice": allowed}
+        (call,) = Answer(server.raw(post("/v1/chat/completions", some))).json["choices"][0]["message"]["tool_calls"]
+        assert call["function"]["name"] == "time"
         plain = Answer(server.raw(post("/v1/chat/completions", {**BODY, "tools": [TIME], "tool_choice": "none", "max_tokens": 5}))).json
         assert "tool_calls" not in plain["choices"][0]["message"]
 

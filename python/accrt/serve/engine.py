@@ -102,7 +102,7 @@ def _event(e: Any) -> Event:
 class Engine(Handle):
     """Steps a model on a thread of its own. Events go to one poller: `poll` here, or a server's."""
 
-    __slots__ = ("model", "max_queued", "_events", "_compiler")
+    __slots__ = ("model", "max_queued", "owner", "_events", "_compiler")
     _kind = "accrt_serve_engine"
 
     def __init__(self, model: Model, **options: Any) -> None:
@@ -115,6 +115,8 @@ class Engine(Handle):
         for name, value in chosen.items():
             setattr(given, name, value)
         self.model = model
+        #: the class of the object that a user has in its place, for messages
+        self.owner = type(self).__name__
         #: so many requests wait; more are refused
         self.max_queued = given.max_queued or _MAX_QUEUED
         self._events = None
@@ -124,6 +126,9 @@ class Engine(Handle):
     def close(self) -> None:
         self._compiler.close()
         super().close()
+
+    def _no_handle(self, pointer: object) -> Exception:
+        return ValueError(f"this {self.owner} is closed") if pointer is None and hasattr(self, "owner") else super()._no_handle(pointer)
 
     def constraint(self, grammar: Optional[Grammar], now: bool = True) -> Optional[Constraint]:
         """What lets only texts of a grammar through; None: anything may come. Not `now`: a grammar

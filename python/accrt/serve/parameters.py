@@ -8,6 +8,8 @@ parameter and shows its value.
 from __future__ import annotations
 
 import array
+import contextlib
+import contextvars
 import ctypes
 import hashlib
 import itertools
@@ -15,7 +17,7 @@ import json
 import math
 import numbers
 import re
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
 from .._library import close, MOST_COMPARED
@@ -63,18 +65,47 @@ def _begin(value: Any, left: List[int]) -> Any:
     return value
 
 
+#: Whether values in messages are written as JSON has them: for clients of the server. Others see
+#: Python's.
+_AS_JSON: "contextvars.ContextVar[bool]" = contextvars.ContextVar("as_json", default=False)
+
+
+@contextlib.contextmanager
+def json_words() -> Iterator[None]:
+    """Messages that are made meanwhile are for who sent JSON: null, true, object."""
+    token = _AS_JSON.set(True)
+    try:
+        yield
+    finally:
+        _AS_JSON.reset(token)
+
+
+_JSON_KINDS = {dict: "object", list: "array", tuple: "array", str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+
+
+def _json_shown(value: Any) -> str:
+    """A string stands in single quotes, as OpenAI's messages have it: in an answer, double ones
+    would be escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    text = "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    return "'" + text[1:-1].replace('\\"', '"') + "'" if isinstance(value, str) else text
+
+
 def shown(value: Any) -> str:
     """A value in a message: short."""
+    as_json = _AS_JSON.get()
     try:
-        text = repr(_begin(value, [_SHOWN]))
-    except (RecursionError, ValueError):  # nested too deeply; an integer with too many digits
-        return f"a value of type {type(value).__name__}"
+        begun = _begin(value, [_SHOWN])
+        text = _json_shown(begun) if as_json else repr(begun)
+    except (RecursionError, ValueError, TypeError):  # too deep; an integer of too many digits
+        kind = type(value).__name__
+        return f"a value of type {_JSON_KINDS.get(type(value), kind) if as_json else kind}"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 #: What other programs call our parameters.
 _ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_length": "max_tokens", "max_completion_tokens": "max_tokens",
-            "min_new_tokens": "min_tokens", "num_return_sequences": "n", "num_predict": "max_tokens", "stop_sequences": "stop",
+            "min_new_tokens": "min_tokens", "num_return_sequences": "n", "num_predict": "max_tokens", "n_predict": "max_tokens", "n_probs": "logprobs", "stop_sequences": "stop",
             "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature"}  # fmt: skip
 
 
@@ -319,8 +350,11 @@ def response_format(name: str, value: Any) -> Optional[Grammar]:
     kind = value.get("type")
     if kind == "text":
         return None
+    schema = value.get("schema")  # as llama.cpp has it
     if kind == "json_object":
-        return json_schema(name, {"type": "object"})
+        return json_schema(name, {"type": "object"}) if schema is None else json_schema(f"{name}.schema", schema)
+    if kind == "json_schema" and schema is not None and value.get("json_schema") is None:
+        return json_schema(f"{name}.schema", schema)
     if kind != "json_schema":
         raise BadParameter(f"{name}.type", f"{name}.type is {shown(kind)}, expected text, json_object or json_schema")
     form = value.get("json_schema")

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .. import _ffi
 from . import embedding, tools
 from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
-from .text import Text, template_names
+from .text import Text, generation_prompt, template_names
 
 
 class Work(NamedTuple):
@@ -25,25 +25,25 @@ class Work(NamedTuple):
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
-_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity"}
+_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "verbosity"}
 
 
-def _only(*values: Any) -> Callable[[str, Any], None]:
+def _only(*values: Any, hint: str = "") -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
         if value not in values:
-            raise BadParameter(name, f"{name} is {shown(value)}, which is not supported", "unsupported")
+            raise BadParameter(name, f"{name} is {shown(value)}, which is not supported{hint}", "unsupported")
 
     return check
 
 
 #: Features that are not there: only what asks for nothing passes.
 _MISSING = {
-    "functions": _only([]), "function_call": _only("none", "auto"),
+    "functions": _only([], hint=": tools are"), "function_call": _only("none", "auto", hint=": tool_choice is"),
     "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
     "web_search_options": _only(), "suffix": _only(""),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
-_OF_TEMPLATE = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort")
+_OF_TEMPLATE = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "add_generation_prompt", "continue_final_message")
 _TOKENIZE = ("prompt", "messages", "model", "add_special_tokens", *_OF_TEMPLATE)
 _CHAT = ("messages", "max_completion_tokens", "top_logprobs", *_OF_TEMPLATE)
 _COMPLETION = ("prompt", "echo", "best_of")
@@ -111,7 +111,7 @@ def model_of(given: Any, models: Sequence[str]) -> Optional[str]:
     """The adapter that `model` names, as vLLM has it: an adapter is a model. None: the model
     itself."""
     if given is not None and text("model", given) not in models:
-        raise BadParameter("model", f"model is {shown(given)}; here is {', '.join(map(repr, models))}", "model_not_found")
+        raise BadParameter("model", f"model is {shown(given)}; here is {', '.join(map(shown, models))}", "model_not_found")
     return given if given is not None and given != models[0] else None
 
 
@@ -142,14 +142,18 @@ def _special(given: Dict[str, Any], default: bool) -> bool:
     return default if value is None else flag("add_special_tokens", value)
 
 
-def _names_of(given: Dict[str, Any]) -> Dict[str, Any]:
-    """What the chat template gets beside the messages and tools."""
+def _names_of(given: Dict[str, Any]) -> Tuple[Dict[str, Any], bool]:
+    """What the chat template gets beside the messages and tools; and whether the last message goes
+    on."""
     names, effort = template_names(given.get("chat_template_kwargs")), given.get("reasoning_effort")
+    add, goes_on = generation_prompt(given)
+    if add is not None:
+        names["add_generation_prompt"] = add
     if effort is not None:
         if not text("reasoning_effort", effort) or len(effort) > MOST_EFFORT:
             raise BadParameter("reasoning_effort", f"reasoning_effort is {shown(effort)}, expected 1 to {MOST_EFFORT} characters, as the model's chat template has them")
         names.setdefault("reasoning_effort", effort)
-    return names
+    return names, goes_on
 
 
 def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
@@ -161,7 +165,7 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     values, flags = _common({**given, "logprobs": top if wanted else None}, _CHAT, models)
     if given.get("max_completion_tokens") is not None:
         values["max_tokens"] = whole(1)("max_completion_tokens", given["max_completion_tokens"])
-    extra = _names_of(given)
+    extra, goes_on = _names_of(given)
     asked, grammar = tools.asked(given, model_text.tool_parser), grammar_of(values)
     if asked is not None:
         grammar = asked.grammar(model_text.tokenizer.special, grammar)
@@ -170,7 +174,7 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
         extra["tools"] = asked.tools
     if given.get("messages") is None:
         raise BadParameter("messages", "messages is missing", "missing_parameter")
-    request = Request(model_text.chat(given["messages"], extra, _special(given, False)), values, now_ns, constrain(grammar))
+    request = Request(model_text.chat(given["messages"], extra, _special(given, False), goes_on), values, now_ns, constrain(grammar))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
                 values["prompt_logprobs"] or 0)  # fmt: skip
 
@@ -248,11 +252,11 @@ def tokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str]) -> 
     if messages is None:
         ids = model_text.prompt(prompt, special=_special(given, True))
     else:
-        extra = _names_of(given)
+        extra, goes_on = _names_of(given)
         asked = tools.asked(given, model_text.tool_parser)
         if asked is not None:
             extra["tools"] = asked.tools
-        ids = model_text.chat(messages, extra, _special(given, False))
+        ids = model_text.chat(messages, extra, _special(given, False), goes_on)
     return {"count": len(ids), "tokens": ids}
 
 

@@ -23,7 +23,7 @@ from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
 from .grammar import Constraint, NotCompiled, Turns, busy
-from .parameters import BadParameter, Grammar, Limits, shown
+from .parameters import BadParameter, Grammar, Limits, json_words, shown
 from .text import Text, TokenizerError
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
@@ -220,7 +220,8 @@ class Server(Handle):
     def _serve(self, job: Any, work: Optional[Callable[[Any], None]] = None) -> None:
         """Every job is answered, whatever goes wrong."""
         try:
-            (work or self._answer)(job)
+            with json_words():
+                (work or self._answer)(job)
         except NotCompiled:
             self._serve(job, self._compile)
         except BadParameter as error:
@@ -294,7 +295,7 @@ class Server(Handle):
         if loads:
             name, path = requests.adapter_to_load(given)
             if name == self._name:
-                raise BadParameter("lora_name", f"lora_name is {name!r}, which is the model's own name")
+                raise BadParameter("lora_name", f"lora_name is {shown(name)}, which is the model's own name")
             try:
                 tensors = self.adapters.read(path)
             except (OSError, ValueError, Error) as error:

@@ -6,12 +6,13 @@ import functools
 import importlib.util
 import json
 import numbers
+import secrets
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _limited
 from . import tools
 from .embedding import Pooling
-from .parameters import BadParameter, shown, unicode
+from .parameters import BadParameter, flag, shown, unicode
 
 
 class Bytes:
@@ -238,16 +239,43 @@ class Text:
         if not self.generates:
             raise BadParameter(None, "this model has no head: it gives embeddings (/v1/embeddings, embed), and generates nothing", "unsupported")
 
-    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None, special: bool = False) -> List[int]:
-        """Token ids of a conversation, up to where the model goes on."""
+    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None, special: bool = False, goes_on: bool = False) -> List[int]:
+        """Token ids of a conversation, up to where the model goes on: behind the head of a new
+        message, or (`goes_on`) within the last one."""
         self.need_head()
         checked = check_messages(messages)
         if self.template is None:
             raise BadParameter("messages", "this model has no chat template: give it a prompt (/v1/completions, generate), or start with --chat-template", "no_chat_template")
-        ids = self.tokenizer.encode(unicode("messages", self.template.render(checked, extra)), special)
+        if "developer" not in self.template.source:
+            for message in checked:
+                message["role"] = "system" if message["role"] == "developer" else message["role"]
+        made = self._continued(checked, extra) if goes_on else self.template.render(checked, extra)
+        ids = self.tokenizer.encode(unicode("messages", made), special)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
         return ids
+
+    def _continued(self, messages: List[Dict[str, Any]], extra: Optional[Dict[str, Any]]) -> str:
+        """What the template makes, up to the end of the last message's content. A mark behind the
+        content says where that is."""
+        last = messages[-1]
+        if last["role"] != "assistant" or not last["content"]:
+            raise BadParameter("messages", f"continue_final_message is for a conversation that ends with a message of the assistant, with content; the last one is {shown(last)}")
+        mark = secrets.token_hex(16)
+        made = self.template.render([*messages[:-1], {**last, "content": f"{last['content']}{mark} "}], {**(extra or {}), "add_generation_prompt": False})
+        end = made.rfind(mark)
+        if end < 0:
+            raise BadParameter("continue_final_message", "the model's chat template leaves out the last message's content, so it cannot be continued", "unsupported")
+        # a template that trims contents does so here, too
+        return made[:end] if made.startswith(mark + " ", end) else made[:end].rstrip()
+
+
+def generation_prompt(given: Dict[str, Any]) -> Tuple[Optional[bool], bool]:
+    """A request's add_generation_prompt (None: it does not say) and continue_final_message."""
+    found = [None if given.get(name) is None else flag(name, given[name]) for name in ("add_generation_prompt", "continue_final_message")]
+    if found[0] and found[1]:
+        raise BadParameter("continue_final_message", "continue_final_message and add_generation_prompt are both true, expected one of them")
+    return found[0], bool(found[1])
 
 
 def template_names(given: Any) -> Dict[str, Any]:
@@ -278,6 +306,9 @@ def check_messages(given: Any) -> List[Dict[str, Any]]:
             raise BadParameter(f"{where}.function_call", "function_call is not supported: tool_calls are", "unsupported")
         made = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
         made["content"] = _content(f"{where}.content", message.get("content"), role)
+        for name, other in (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning")):
+            if isinstance(made.get(name), str):
+                made.setdefault(other, made[name])  # templates read one of them
         if message.get("tool_calls"):
             made["tool_calls"] = tools.check_calls(f"{where}.tool_calls", message["tool_calls"])
         out.append(made)

@@ -118,35 +118,69 @@ def _functions(given: Any) -> List[Dict[str, Any]]:
     return functions
 
 
-def _chosen(choice: Any, functions: Sequence[Dict[str, Any]]) -> str:
-    """auto, none, required, or the name of a function."""
-    if choice in ("auto", "none", "required"):
-        return choice
-    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+class _Choice(NamedTuple):
+    """What a request's tool_choice says."""
+
+    mode: str  # auto, none or required
+    names: Optional[List[str]] = None  # of the functions that may be called; None: all
+    one: bool = False  # one call
+
+
+def _name_in(where: str, choice: Any, functions: Sequence[Dict[str, Any]]) -> str:
+    """The function that an object of type function names, in OpenAI's form of chats or in that of
+    responses."""
+    function = choice.get("function", choice) if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
-        raise BadParameter("tool_choice", f"tool_choice is {shown(choice)}, expected none, auto, required or a function's name in an object of type function")
+        raise BadParameter(where, f"{where} is {shown(choice)}, expected an object of type function with a function's name")
     if not any(one["name"] == name for one in functions):
-        raise BadParameter("tool_choice", f"tool_choice names {shown(name)}, which is none of the tools")
-    return "=" + name
+        raise BadParameter(where, f"{where} names {shown(name)}, which is none of the tools")
+    return name
+
+
+def _allowed(choice: Dict[str, Any], functions: Sequence[Dict[str, Any]]) -> _Choice:
+    """Some of the tools, as {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools":
+    [...]}} says."""
+    where, said = "tool_choice.allowed_tools", choice.get("allowed_tools")
+    if not isinstance(said, dict):
+        raise BadParameter(where, f"{where} is {shown(said)}, expected an object with mode and tools", "invalid_type")
+    mode, listed = said.get("mode"), said.get("tools")
+    if mode not in ("auto", "required"):
+        raise BadParameter(f"{where}.mode", f"{where}.mode is {shown(mode)}, expected auto or required")
+    if not isinstance(listed, (list, tuple)) or not 0 < len(listed) <= MOST_TOOLS:
+        raise BadParameter(f"{where}.tools", f"{where}.tools is {shown(listed)}, expected a list of 1 to {MOST_TOOLS} tools", "invalid_type")
+    return _Choice(mode, [_name_in(f"{where}.tools[{i}]", one, functions) for i, one in enumerate(listed)])
+
+
+def _chosen(choice: Any, functions: Sequence[Dict[str, Any]]) -> _Choice:
+    if isinstance(choice, str) and choice in ("auto", "none", "required"):
+        return _Choice(choice)
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind == "allowed_tools":
+        return _allowed(choice, functions)
+    if kind != "function":
+        raise BadParameter("tool_choice", f"tool_choice is {shown(choice)}, expected none, auto, required or an object of type function or allowed_tools")
+    return _Choice("required", [_name_in("tool_choice", choice, functions)], one=True)
 
 
 def asked(given: Dict[str, Any], form: Optional[str]) -> Optional[Asked]:
     """What a request's tools, tool_choice and parallel_tool_calls say; None: there is nothing to
     call."""
     functions = _functions(given.get("tools") or [])
-    choice = _chosen(given["tool_choice"], functions) if given.get("tool_choice") is not None else "auto"
+    choice = _chosen(given["tool_choice"], functions) if given.get("tool_choice") is not None else _Choice("auto")
     parallel = flag("parallel_tool_calls", given["parallel_tool_calls"]) if given.get("parallel_tool_calls") is not None else True
     if not functions:
-        if choice not in ("auto", "none"):
+        if choice.mode == "required":
             raise BadParameter("tool_choice", f"tool_choice is {shown(given['tool_choice'])}, but there are no tools")
         return None
-    if choice == "none":
+    if choice.mode == "none":
         return None
     if form is None:
         raise BadParameter("tools", f"how this model writes calls of tools is not known: start with --tool-parser, one of {', '.join(FORMS)}", "unsupported")
-    choices = [one for one in functions if choice in ("auto", "required") or "=" + one["name"] == choice]
-    return Asked(list(given["tools"]), FORMS[form], not parallel or choice.startswith("="), choice != "auto", choices)
+    chosen = [i for i, one in enumerate(functions) if choice.names is None or one["name"] in choice.names]
+    # A forced call is one of these by its grammar. A free one is to know no others.
+    shown_tools = list(given["tools"]) if choice.mode == "required" else [given["tools"][i] for i in chosen]
+    return Asked(shown_tools, FORMS[form], not parallel or choice.one, choice.mode == "required", [functions[i] for i in chosen])
 
 
 def check_calls(where: str, given: Any) -> List[Dict[str, Any]]:
