@@ -136,11 +136,19 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_ECHO_LOGPROBS 16u
 #define ACCRT_HTTP_PROMPT_LOGPROBS 32u /**< the answer has `prompt_logprobs`; not for streams */
 #define ACCRT_HTTP_BASE64 64u /**< embeddings are the bytes of floats in base64, not numbers */
+#define ACCRT_HTTP_NO_REASONING 128u /**< a chat's reasoning is left out of the answer */
 
 /** How a family of models writes calls of tools; docs/server.md describes the forms. */
 #define ACCRT_HTTP_TOOLS_HERMES 1u  /**< `<tool_call>` and JSON: Hermes, Qwen */
 #define ACCRT_HTTP_TOOLS_LLAMA 2u   /**< JSON as the whole answer, or after `<|python_tag|>` */
 #define ACCRT_HTTP_TOOLS_MISTRAL 3u /**< `[TOOL_CALLS]` and JSON */
+
+/** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
+#define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */
+#define ACCRT_HTTP_REASONING_BRACKETS 2u /**< `[THINK]` and `[/THINK]`: Mistral */
+#define ACCRT_HTTP_REASONING_SEED 3u     /**< `<seed:think>` and `</seed:think>` */
+/** added to a form: the prompt ends with the first mark, so the text begins with reasoning */
+#define ACCRT_HTTP_REASONING_OPEN 256u
 
 /** The form of an answer that the engine makes. Since: 0.4 */
 typedef struct accrt_http_format {
@@ -157,9 +165,10 @@ typedef struct accrt_http_format {
    * text of the prompt's tokens. NULL: none */
   const char* const* prefixes;
   uint32_t prompt_top_logprobs; /**< alternatives shown in `prompt_logprobs` */
-  uint32_t reserved;            /**< 0 */
+  /** ACCRT_HTTP_REASONING_*: a chat's reasoning becomes `reasoning_content`; 0: it stays text */
+  uint32_t reasoning;
 } accrt_http_format_t;
-ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
+ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reasoning, 64);
 #define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
 
 /** Submits requests to the engine, and answers the job with their results. The choices of the
@@ -198,31 +207,35 @@ ACCRT_API accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t statu
                                            const char* content_type, const void* body,
                                            uint64_t body_bytes);
 
-/* ---- Calls of tools, without a server ---- */
+/* ---- Calls of tools and reasoning, without a server ---- */
 
-/** Finds calls of tools in one text, as a server does in its answers. Use it from one thread at a
- * time. */
+/** Finds calls of tools and reasoning in one text, as a server does in its answers. Use it from one
+ * thread at a time. */
 typedef struct accrt_http_calls accrt_http_calls_t;
 
 /** The result of a piece of text. Frozen. Since: 0.4 */
 typedef struct accrt_http_call_news {
-  const char* content; /**< text that is no call; not NUL-terminated. Lent until the next push */
+  /** text that is no call and no reasoning; not NUL-terminated. Lent until the next push */
+  const char* content;
   uint64_t content_bytes;
   /** entries of OpenAI's `tool_calls` as a stream has them, divided by commas: JSON between
    * brackets. The first of a call has `index`, `id`, `type` and the function's name; all have a
    * piece of the arguments' text. Lent until the next push */
   const char* entries;
   uint64_t entries_bytes;
-  uint32_t call_count; /**< calls so far */
-  uint32_t reserved;   /**< 0 */
+  uint32_t call_count;   /**< calls so far */
+  uint32_t reserved;     /**< 0 */
+  const char* reasoning; /**< not NUL-terminated. Lent until the next push */
+  uint64_t reasoning_bytes;
 } accrt_http_call_news_t;
-ACCRT_ASSERT_LAYOUT(accrt_http_call_news_t, reserved, 40);
+ACCRT_ASSERT_LAYOUT(accrt_http_call_news_t, reasoning_bytes, 56);
 
-/** Makes an object that finds calls of tools in one text.
- * @param form ACCRT_HTTP_TOOLS_*; @param most how many calls are kept; 0: all.
+/** Makes an object that finds calls of tools and reasoning in one text.
+ * @param form ACCRT_HTTP_TOOLS_*; 0: calls stay text. @param most how many calls are kept; 0: all.
+ * @param reasoning ACCRT_HTTP_REASONING_*; 0: reasoning stays text. At least one of both is not 0.
  * @param out_calls owned.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
-ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
+ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning,
                                                  accrt_http_calls_t** out_calls);
 /** Returns `calls`. Since: 0.4 */
 ACCRT_API accrt_http_calls_t* accrt_http_calls_retain(accrt_http_calls_t* calls);

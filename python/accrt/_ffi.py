@@ -147,8 +147,13 @@ ACCRT_HTTP_ECHO_LOGPROBS = 16
 ACCRT_HTTP_EMBEDDING = 3
 ACCRT_HTTP_LOAD_ADAPTER = 5
 ACCRT_HTTP_LOGPROBS = 4
+ACCRT_HTTP_NO_REASONING = 128
 ACCRT_HTTP_ONE_CALL = 8
 ACCRT_HTTP_PROMPT_LOGPROBS = 32
+ACCRT_HTTP_REASONING_BRACKETS = 2
+ACCRT_HTTP_REASONING_OPEN = 256
+ACCRT_HTTP_REASONING_SEED = 3
+ACCRT_HTTP_REASONING_THINK = 1
 ACCRT_HTTP_STREAM = 1
 ACCRT_HTTP_TOKENIZE = 4
 ACCRT_HTTP_TOOLS_HERMES = 1
@@ -1761,7 +1766,7 @@ _FIELDS = {
         ("tools", c_uint32),
         ("prefixes", POINTER(c_char_p)),
         ("prompt_top_logprobs", c_uint32),
-        ("reserved", c_uint32),
+        ("reasoning", c_uint32),
     ],
     "accrt_http_failure": lambda m: [
         ("struct_size", c_uint32),
@@ -1779,6 +1784,8 @@ _FIELDS = {
         ("entries_bytes", c_uint64),
         ("call_count", c_uint32),
         ("reserved", c_uint32),
+        ("reasoning", c_char_p),
+        ("reasoning_bytes", c_uint64),
     ],
 }
 _CALLBACKS = {
@@ -2093,7 +2100,7 @@ _PROTOTYPES = {
     "accrt_http_start": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(POINTER(m.accrt_serve_request)), c_uint32, POINTER(m.accrt_http_format)]),
     "accrt_http_fail": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(m.accrt_http_failure)]),
     "accrt_http_answer": lambda m: (c_int32, [m.accrt_http_job_p, c_uint32, c_char_p, c_void_p, c_uint64]),
-    "accrt_http_calls_create": lambda m: (c_int32, [c_uint32, c_uint32, POINTER(m.accrt_http_calls_p)]),
+    "accrt_http_calls_create": lambda m: (c_int32, [c_uint32, c_uint32, c_uint32, POINTER(m.accrt_http_calls_p)]),
     "accrt_http_calls_retain": lambda m: (m.accrt_http_calls_p, [m.accrt_http_calls_p]),
     "accrt_http_calls_release": lambda m: (None, [m.accrt_http_calls_p]),
     "accrt_http_calls_push": lambda m: (c_int32, [m.accrt_http_calls_p, c_char_p, c_uint64, c_uint32, POINTER(m.accrt_http_call_news)]),

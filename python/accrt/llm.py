@@ -15,7 +15,7 @@ from __future__ import annotations
 import collections
 import numbers
 import os
-from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _ffi, errors
 from ._library import lib, never_raises
@@ -25,12 +25,13 @@ from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
 from .serve.adapters import Adapters
-from .serve.calls import Calls, join
+from .serve.calls import Calls, News, join
 from .serve.fitting import Wanted
 from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, grammar_of, shown
+from .serve.reasoning import Asked as Reasoning
 from .serve.tools import Asked
 from .serve.tools import asked as asked_of
-from .serve.text import generation_prompt, template_names
+from .serve.text import find_reasoning, generation_prompt, template_names
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,6 +45,8 @@ class Completion:
 
     def __init__(self, index: int) -> None:
         self.index, self.text, self.finish_reason = index, "", None
+        #: what the model wrote before its answer, between the marks of its reasoning
+        self.reasoning = ""
         self.token_ids: List[int] = []
         #: for each token, its own (id, log probability) and those of the alternatives; None if not
         #: asked for
@@ -53,9 +56,10 @@ class Completion:
         self.tool_calls: List[Dict[str, Any]] = []
 
     def add(self, event: _engine.Event, calls: Optional[Calls] = None) -> None:
-        text, pieces = _called(event, calls)
-        self.text += text
-        join(self.tool_calls, pieces)
+        news = _called(event, calls)
+        self.text += news.text
+        self.reasoning += news.reasoning
+        join(self.tool_calls, news.calls)
         self.token_ids += event.tokens
         if event.logprobs is not None:
             self.logprobs = (self.logprobs or []) + event.logprobs
@@ -66,6 +70,8 @@ class Completion:
     def message(self) -> Message:
         """The message to append to the conversation."""
         made: Message = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            made["reasoning_content"] = self.reasoning
         return {**made, "tool_calls": self.tool_calls} if self.tool_calls else made
 
     def __repr__(self) -> str:
@@ -76,7 +82,7 @@ class Output:
     """The result of a prompt. `text`, `token_ids` and `finish_reason` are those of the first
     continuation."""
 
-    def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int, asked: Optional[Asked] = None) -> None:
+    def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int, asked: Optional[Asked] = None, reasoning: Optional[Reasoning] = None) -> None:
         self.prompt, self.prompt_token_ids = prompt, list(prompt_token_ids)
         self.completions = [Completion(i) for i in range(n)]
         self.cached_tokens = 0
@@ -84,7 +90,11 @@ class Output:
         #: alternatives; None for the first; None if not asked for
         self.prompt_logprobs: Optional[list] = None
         self.embedding: Optional[bytes] = None
-        self._calls = _parsers(asked, n)
+        self._calls = _parsers(asked, reasoning, n)
+
+    @property
+    def reasoning(self) -> str:
+        return self.completions[0].reasoning
 
     @property
     def tool_calls(self) -> List[Dict[str, Any]]:
@@ -113,10 +123,13 @@ class Output:
 class Piece:
     """A piece of a stream: new text and new tokens."""
 
-    def __init__(self, event: _engine.Event, text: Optional[str] = None, tool_calls: Sequence[Dict[str, Any]] = (), called: bool = False) -> None:
-        self.index, self.text, self.token_ids = event.sequence, event.text if text is None else text, list(event.tokens)
+    def __init__(self, event: _engine.Event, news: Optional[News] = None, called: bool = False) -> None:
+        found = _called(event, None) if news is None else news
+        self.index, self.text, self.token_ids = event.sequence, found.text, list(event.tokens)
+        #: the next piece of the reasoning, which comes before the answer
+        self.reasoning = found.reasoning
         #: pieces of calls of tools, as OpenAI's streams have them
-        self.tool_calls = list(tool_calls)
+        self.tool_calls = found.calls
         self.logprobs, self.finish_reason = event.logprobs, _reason(event, called)
         #: of the first piece, where they were asked for: as Output has them
         self.prompt_logprobs: Optional[list] = None
@@ -199,32 +212,45 @@ class LLM:
         self._loaded.text.need_head()
         prompts = _listed(prompts)
         if _is_prompt(prompts):
-            return self._run([(prompts, self._loaded.text.prompt(prompts))], values, grammar_of(values))[0]
+            return self._run([_Prompt(prompts, self._loaded.text.prompt(prompts), grammar_of(values))], values)[0]
         if not isinstance(prompts, (list, tuple)):
             raise BadParameter("prompts", f"prompts is {shown(prompts)}, expected a text, a list of token ids, or a list of those", "invalid_type")
         several = [_listed(one) for one in prompts]
-        return self._run([(one, self._loaded.text.prompt(one, f"prompts[{i}]")) for i, one in enumerate(several)], values, grammar_of(values))
+        return self._run([_Prompt(one, self._loaded.text.prompt(one, f"prompts[{i}]"), grammar_of(values)) for i, one in enumerate(several)], values)
 
     def chat(
         self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], *, tools: Any = None, tool_choice: Any = None,
         parallel_tool_calls: Any = None, chat_template_kwargs: Optional[Dict[str, Any]] = None, add_generation_prompt: Optional[bool] = None,
-        continue_final_message: Optional[bool] = None, **parameters: Any,
+        continue_final_message: Optional[bool] = None, separate_reasoning: Optional[bool] = None, **parameters: Any,
     ) -> Any:  # fmt: skip
         """Answers a conversation, or each of several. `tools`, `tool_choice` and
         `parallel_tool_calls` are OpenAI's: the calls that the model writes are `output.tool_calls`,
         and `output.message` is the message to append to the conversation. `chat_template_kwargs`
         are variables for the model's chat template, as {"enable_thinking": False}. With
         `continue_final_message` the model goes on with the last message; with
-        `add_generation_prompt=False` the template does not begin a new one."""
+        `add_generation_prompt=False` the template does not begin a new one. What the model reasons
+        before it answers is `output.reasoning`, or part of the text with
+        `separate_reasoning=False`."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
         names, goes_on = _template_names(chat_template_kwargs, add_generation_prompt, continue_final_message)
         values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), names)
         if not isinstance(messages, (list, tuple)):
             raise BadParameter("messages", f"messages is {shown(messages)}, expected a list of messages, as [{{'role': 'user', 'content': 'Hello'}}], "
                                "or a list of such lists", "invalid_type")  # fmt: skip
-        if messages and not isinstance(messages[0], (list, tuple)):
-            return self._run([(None, self._loaded.text.chat(messages, extra, goes_on=goes_on))], values, grammar, asked)[0]
-        return self._run([(None, self._loaded.text.chat(one, extra, goes_on=goes_on)) for one in messages], values, grammar, asked)
+        several = not messages or isinstance(messages[0], (list, tuple))
+        prompts = [self._conversation(one, extra, goes_on, separate_reasoning, values, grammar) for one in (messages if several else [messages])]
+        outputs = self._run(prompts, values, asked)
+        return outputs if several else outputs[0]
+
+    def _conversation(
+        self, messages: Any, extra: Dict[str, Any], goes_on: bool, separate: Optional[bool], values: Dict[str, Any], grammar: Optional[Grammar],
+    ) -> "_Prompt":  # fmt: skip
+        """As the server has it. Changes `values` where marks of reasoning are special tokens."""
+        text = self._loaded.text
+        found = text.chat(messages, extra, goes_on=goes_on)
+        given = {"separate_reasoning": separate}
+        reasoning, values["skip_special_tokens"], grammar = find_reasoning(text, given, found, values["skip_special_tokens"], grammar)
+        return _Prompt(None, found.ids, grammar, reasoning)
 
     def _asked(self, tools: Any, tool_choice: Any, parallel_tool_calls: Any) -> Optional[Asked]:
         given = {"tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
@@ -252,35 +278,37 @@ class LLM:
         values = _embedding.parameters(parameters, self._loaded.text.pooling, self._loaded.model.info["embedding_size"])
         given = _listed(prompts)
         several, listed = _embedding.inputs("prompts", [_listed(one) for one in given] if isinstance(given, (list, tuple)) else given)
-        pairs = [(one, self._loaded.text.prompt(one, f"prompts[{i}]" if listed else "prompts")) for i, one in enumerate(several)]
-        outputs = self._run(pairs, values, None)
+        pairs = [_Prompt(one, self._loaded.text.prompt(one, f"prompts[{i}]" if listed else "prompts")) for i, one in enumerate(several)]
+        outputs = self._run(pairs, values)
         if any(output.embedding is None for output in outputs):
             raise errors.TimeoutError(f"the request's time was over after {values['timeout']:g} s", name="ACCRT_ERROR_TIMEOUT")
         rows = [numpy.frombuffer(output.embedding, "<f4") for output in outputs]
         return numpy.stack(rows) if listed else rows[0].copy()
 
-    def _run(self, prompts: List[Any], values: Dict[str, Any], grammar: Optional[Grammar], asked: Optional[Asked] = None) -> List[Output]:
-        outputs = [Output(given, ids, values["n"], asked) for given, ids in prompts]
+    def _run(self, prompts: List["_Prompt"], values: Dict[str, Any], asked: Optional[Asked] = None) -> List[Output]:
+        outputs = [Output(one.given, one.ids, values["n"], asked, one.reasoning) for one in prompts]
+        grammars = [one.grammar for one in prompts]
         waiting, open_outputs = collections.deque(outputs), set(map(id, outputs))
         numbers: List[int] = []
         failures: List[_engine.Event] = []
         try:
             while open_outputs:
-                self._submit_some(waiting, open_outputs, numbers, values, grammar, failures, len(outputs))
+                self._submit_some(waiting, open_outputs, numbers, values, grammars, failures)
                 self._hub.pump(0.05)
                 if failures:
-                    raise _failure(failures[0], grammar is not None)
+                    raise _failure(failures[0], any(grammars))
         finally:
             for number in numbers if open_outputs else ():
                 self._hub.forget(number)
         return outputs
 
-    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], grammar: Any, failures: list, count: int) -> None:
-        """As many of the `count` prompts as the engine's queue takes."""
+    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], grammars: list, failures: list) -> None:
+        """As many of the prompts as the engine's queue takes."""
+        count = len(grammars)
         while waiting:
             output, index = waiting[0], count - len(waiting)
             kind = "prompt" if output.prompt is not None else "messages"
-            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammar))
+            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammars[index]))
             try:
                 request.check(self._limits, kind if count == 1 else f"{'prompts' if kind == 'prompt' else kind}[{index}]")
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
@@ -296,18 +324,18 @@ class LLM:
         """Continues a prompt piece by piece: `async for piece in llm.stream(...)`, or `for`."""
         values = _checked(parameters)
         self._loaded.text.need_head()
-        return Stream(self, self._loaded.text.prompt(_listed(prompt)), values, grammar_of(values))
+        return Stream(self, _Prompt(prompt, self._loaded.text.prompt(_listed(prompt)), grammar_of(values)), values)
 
     def stream_chat(
         self, messages: Sequence[Message], *, tools: Any = None, tool_choice: Any = None, parallel_tool_calls: Any = None,
         chat_template_kwargs: Optional[Dict[str, Any]] = None, add_generation_prompt: Optional[bool] = None,
-        continue_final_message: Optional[bool] = None, **parameters: Any,
+        continue_final_message: Optional[bool] = None, separate_reasoning: Optional[bool] = None, **parameters: Any,
     ) -> "Stream":  # fmt: skip
         """The same for a conversation. Calls of tools come in pieces, as `piece.tool_calls`."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
         names, goes_on = _template_names(chat_template_kwargs, add_generation_prompt, continue_final_message)
         values, grammar, extra = self._with_tools(asked, _checked(parameters), names)
-        return Stream(self, self._loaded.text.chat(messages, extra, goes_on=goes_on), values, grammar, asked)
+        return Stream(self, self._conversation(messages, extra, goes_on, separate_reasoning, values, grammar), values, asked)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watchers.get(loop, 0)
@@ -341,15 +369,27 @@ def _listed(given: Any) -> Any:
     return given.tolist() if hasattr(given, "tolist") and hasattr(given, "shape") else given
 
 
-def _parsers(asked: Optional[Asked], n: int) -> List[Calls]:
-    """One for each sequence; none where there are no tools."""
-    return [Calls(asked.form, asked.one) for _ in range(n)] if asked is not None else []
+class _Prompt(NamedTuple):
+    """What one request of the engine begins with."""
+
+    given: Optional[Prompt]
+    ids: Sequence[int]
+    grammar: Optional[Grammar] = None
+    reasoning: Optional[Reasoning] = None
 
 
-def _called(event: _engine.Event, calls: Optional[Calls]) -> Tuple[str, List[Dict[str, Any]]]:
-    """The event's text without calls of tools, and pieces of those."""
+def _parsers(asked: Optional[Asked], reasoning: Optional[Reasoning], n: int) -> List[Calls]:
+    """One for each sequence; none where there are no tools and no reasoning."""
+    if asked is None and reasoning is None:
+        return []
+    form, one = (asked.form, asked.one) if asked is not None else (None, False)
+    return [Calls(form, one, reasoning.number if reasoning is not None else 0) for _ in range(n)]
+
+
+def _called(event: _engine.Event, calls: Optional[Calls]) -> News:
+    """The event's text without calls of tools and reasoning, and pieces of those."""
     if calls is None or event.of_prompt:
-        return event.text, []
+        return News(event.text, [], "")
     return calls.push(event.text, event.finish_reason is not None)
 
 
@@ -397,13 +437,13 @@ class Stream:
     """Pieces of one request as they come. The request ends when the loop is left or the object is
     collected."""
 
-    def __init__(self, llm: LLM, prompt: Sequence[int], values: Dict[str, Any], grammar: Optional[Grammar], asked: Optional[Asked] = None) -> None:
+    def __init__(self, llm: LLM, prompt: _Prompt, values: Dict[str, Any], asked: Optional[Asked] = None) -> None:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False
         self._wake: Any = None
         self._number: Optional[int] = None
         self._begun = False
-        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(grammar))
-        self._calls = _parsers(asked, values["n"])
+        self._request = Request(prompt.ids, values, _engine.now_ns(), llm.engine.constraint(prompt.grammar))
+        self._calls = _parsers(asked, prompt.reasoning, values["n"])
         self._called: Set[int] = set()  # sequences with calls
         self._request.check(llm._limits)
 
@@ -430,10 +470,10 @@ class Stream:
         if event.finish_reason == "failed":
             raise _failure(event, bool(self._request.struct.constraint))
         self._ended = event.last
-        text, pieces = _called(event, self._calls[event.sequence] if self._calls else None)
-        if pieces:
+        news = _called(event, self._calls[event.sequence] if self._calls else None)
+        if news.calls:
             self._called.add(event.sequence)
-        return Piece(event, text, pieces, event.sequence in self._called) if text or pieces or event.tokens or event.finish_reason else None
+        return Piece(event, news, event.sequence in self._called) if any(news) or event.tokens or event.finish_reason else None
 
     def _end(self) -> None:
         if self._number is not None and not self._ended:

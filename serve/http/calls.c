@@ -1,4 +1,4 @@
-/* serve/http/calls.c - calls of tools in a text that no server answers with. */
+/* serve/http/calls.c - calls of tools and reasoning in a text that no server answers with. */
 #include "serve/http/server.h"
 
 #include <stdlib.h>
@@ -7,28 +7,35 @@
 
 struct accrt_http_calls {
   accrt_allocator_t allocator;
-  http_tools_t tools;
-  http_text_t content, entries;
+  http_tools_t tools;       /* of form 0: none */
+  http_thoughts_t thoughts; /* without marks: none */
+  http_text_t content, entries, reasoning;
   uint32_t ended;
   _Atomic uint32_t references;
 };
 
-accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
+accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning,
                                        accrt_http_calls_t** out_calls) {
   if (out_calls == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_calls is NULL");
   *out_calls = NULL;
-  if (form < ACCRT_HTTP_TOOLS_HERMES || form > ACCRT_HTTP_TOOLS_MISTRAL)
+  if (form > ACCRT_HTTP_TOOLS_MISTRAL || (form == 0 && reasoning == 0))
     return HTTP_FAIL(INVALID_ARGUMENT, "form %u is none of ACCRT_HTTP_TOOLS_*", form);
+  if (reasoning != 0 && !accrt_http_thoughts_known(reasoning))
+    return HTTP_FAIL(INVALID_ARGUMENT, "reasoning %u is none of ACCRT_HTTP_REASONING_*", reasoning);
   accrt_http_calls_t* calls;
   if (ACCSV_HANDLE_NEW(&accsv_allocator_system, &calls) != ACCRT_OK)
     return HTTP_FAIL(OUT_OF_MEMORY, "%zu bytes", sizeof *calls);
   calls->allocator = accrt_http_allocator_system;
   accrt_http_text_init(&calls->content, &calls->allocator);
   accrt_http_text_init(&calls->entries, &calls->allocator);
+  accrt_http_text_init(&calls->reasoning, &calls->allocator);
   accrt_http_tools_init(&calls->tools, &calls->allocator, form, &calls->content, &calls->entries);
   if (most != 0)
     calls->tools.most = most;
+  accrt_http_thoughts_init(&calls->thoughts, &calls->allocator, reasoning, &calls->reasoning);
+  if (reasoning == 0)
+    calls->thoughts.state = THOUGHTS_OVER;
   calls->references = 1;
   *out_calls = calls;
   return ACCRT_OK;
@@ -44,9 +51,32 @@ void accrt_http_calls_release(accrt_http_calls_t* calls) {
   if (calls == NULL || atomic_fetch_sub(&calls->references, 1) != 1)
     return;
   accrt_http_tools_deinit(&calls->tools);
+  accrt_http_thoughts_deinit(&calls->thoughts);
+  accrt_http_text_deinit(&calls->reasoning);
   accrt_http_text_deinit(&calls->content);
   accrt_http_text_deinit(&calls->entries);
   ACCSV_HANDLE_FREE(&accsv_allocator_system, calls);
+}
+
+static void push_answer(accrt_http_calls_t* calls, const char* bytes, size_t size) {
+  if (calls->tools.form == 0)
+    accrt_http_put(&calls->content, bytes, size);
+  else
+    accrt_http_tools_push(&calls->tools, bytes, size);
+}
+
+static void push(accrt_http_calls_t* calls, const char* bytes, size_t size, uint32_t last) {
+  http_thoughts_t* thoughts = &calls->thoughts;
+  const size_t used = accrt_http_thoughts_push(thoughts, bytes, size);
+  if (last != 0)
+    accrt_http_thoughts_end(thoughts);
+  if (thoughts->state == THOUGHTS_OVER && thoughts->held.size > 0) {
+    push_answer(calls, thoughts->held.data, thoughts->held.size);
+    calls->content.failed |= thoughts->held.failed;
+    accrt_http_text_clear(&thoughts->held);
+  }
+  if (used < size)
+    push_answer(calls, bytes + used, size - used);
 }
 
 accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,
@@ -61,14 +91,14 @@ accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text
     return HTTP_FAIL(INVALID_STATE, "the text has ended");
   accrt_http_text_clear(&calls->content);
   accrt_http_text_clear(&calls->entries);
-  if (text_bytes > 0)
-    accrt_http_tools_push(&calls->tools, text, (size_t)text_bytes);
+  accrt_http_text_clear(&calls->reasoning);
+  push(calls, text, (size_t)text_bytes, last);
   if (last != 0)
     accrt_http_tools_end(&calls->tools);
   else
     accrt_http_tools_close(&calls->tools);
   calls->ended = last != 0;
-  if ((calls->content.failed | calls->entries.failed) != 0) {
+  if ((calls->content.failed | calls->entries.failed | calls->reasoning.failed) != 0) {
     calls->ended = 1;
     return HTTP_FAIL(OUT_OF_MEMORY, "a text of %llu bytes", (unsigned long long)text_bytes);
   }
@@ -76,6 +106,8 @@ accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text
                                        .content_bytes = calls->content.size,
                                        .entries = calls->entries.data,
                                        .entries_bytes = calls->entries.size,
-                                       .call_count = calls->tools.count};
+                                       .call_count = calls->tools.count,
+                                       .reasoning = calls->reasoning.data,
+                                       .reasoning_bytes = calls->reasoning.size};
   return ACCRT_OK;
 }

@@ -66,7 +66,7 @@ void accrt_http_put_before(http_job_t* job, const accrt_http_format_t* format) {
 /* ---- Log probabilities ---- */
 
 /* A token's bytes, from the table that docs/serving.md describes. */
-static const char* token_of(const http_server_t* server, int32_t token, size_t* out_size) {
+const char* accrt_http_token(const http_server_t* server, int32_t token, size_t* out_size) {
   *out_size = 0;
   const unsigned char* table = server->token_bytes;
   if (table == NULL || token < 0 || (uint32_t)token >= server->token_count)
@@ -96,7 +96,7 @@ static void put_token(http_text_t* text, const char* bytes, size_t size, int32_t
 static void put_chat_token(const http_server_t* server, http_text_t* text,
                            const accrt_serve_logprob_t* entry) {
   size_t size = 0;
-  const char* bytes = token_of(server, entry->token, &size);
+  const char* bytes = accrt_http_token(server, entry->token, &size);
   accrt_http_put_text(text, "{\"token\":");
   put_token(text, bytes, size, entry->token);
   accrt_http_put_text(text, ",\"logprob\":");
@@ -132,7 +132,8 @@ static uint32_t is_same_key(const http_server_t* server, int32_t a, int32_t b) {
   if (a == b)
     return 1;
   size_t sizes[2] = {0, 0};
-  const char* bytes[2] = {token_of(server, a, &sizes[0]), token_of(server, b, &sizes[1])};
+  const char* bytes[2] = {accrt_http_token(server, a, &sizes[0]),
+                          accrt_http_token(server, b, &sizes[1])};
   return sizes[0] > 0 && sizes[0] == sizes[1] && memcmp(bytes[0], bytes[1], sizes[0]) == 0;
 }
 
@@ -148,7 +149,7 @@ static uint32_t is_known(const http_server_t* server, const accrt_serve_logprob_
 /* A token as completions name it: its text; part of a character as `bytes:\xe2\x80`. */
 static void put_key(const http_server_t* server, http_text_t* text, int32_t token) {
   size_t size = 0;
-  const char* bytes = token_of(server, token, &size);
+  const char* bytes = accrt_http_token(server, token, &size);
   if (size == 0 || accrt_http_is_utf8(bytes, size)) {
     put_token(text, bytes, size, token);
     return;
@@ -169,7 +170,7 @@ static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
     accrt_http_put_text(&choice->lists[list], comma);
   const http_server_t* server = job->server;
   size_t size = 0;
-  const char* bytes = token_of(server, entries[0].token, &size);
+  const char* bytes = accrt_http_token(server, entries[0].token, &size);
   put_key(server, &choice->lists[LIST_TOKENS], entries[0].token);
   if (is_first)
     accrt_http_put_text(&choice->lists[LIST_VALUES], "null");
@@ -273,7 +274,7 @@ void accrt_http_put_prompt_logprobs(http_job_t* job, http_choice_t* choice,
 static void put_vllm_logprob(const http_server_t* server, http_text_t* text,
                              const accrt_serve_logprob_t* entry, uint32_t rank) {
   size_t size = 0;
-  const char* bytes = token_of(server, entry->token, &size);
+  const char* bytes = accrt_http_token(server, entry->token, &size);
   accrt_http_put_format(text, "\"%d\":{\"logprob\":", (int)entry->token);
   accrt_http_put_float(text, entry->logprob);
   if (rank == 0)
@@ -314,7 +315,7 @@ void accrt_http_put_prompt(const http_server_t* server, http_text_t* text, const
                            uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     size_t size;
-    const char* bytes = token_of(server, tokens[i], &size);
+    const char* bytes = accrt_http_token(server, tokens[i], &size);
     if (bytes != NULL && !is_special(server, tokens[i]))
       accrt_http_put(text, bytes, size);
   }
@@ -371,11 +372,15 @@ static void put_lists(const http_job_t* job, http_text_t* text, const http_choic
 static void put_usage(const http_job_t* job, http_text_t* text) {
   accrt_http_put_format(text,
                         "{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-                        "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
+                        "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
                         (unsigned long long)job->prompt_tokens,
                         (unsigned long long)job->output_tokens,
                         (unsigned long long)(job->prompt_tokens + job->output_tokens),
                         (unsigned long long)job->cached_tokens);
+  if (job->readers != NULL)
+    accrt_http_put_format(text, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
+                          (unsigned long long)job->reasoning_tokens);
+  accrt_http_put_text(text, "}");
 }
 
 /* One server-sent event. HTTP/1.1 gets it as a chunk of its own, whose size comes first. It is
@@ -447,6 +452,25 @@ static void put_content(http_job_t* job, uint32_t index, http_choice_t* choice) 
   job->unsent_bytes -= before - accrt_http_choice_bytes(choice);
 }
 
+/* The members of a message or delta: DeepSeek's name, and vLLM's newer one. */
+static void put_reasoning(http_text_t* text, const http_text_t* reasoning) {
+  accrt_http_put_text(text, "\"reasoning_content\":\"");
+  accrt_http_put_escaped(text, reasoning->data, reasoning->size);
+  accrt_http_put_text(text, "\",\"reasoning\":\"");
+  accrt_http_put_escaped(text, reasoning->data, reasoning->size);
+  accrt_http_put_text(text, "\"");
+}
+
+static void put_reasoning_chunk(http_job_t* job, uint32_t index, http_choice_t* choice) {
+  job->unsent_bytes -= choice->reasoning.size;
+  http_text_t* text = begin(job, index);
+  accrt_http_put_text(text, ",\"delta\":{");
+  put_reasoning(text, &choice->reasoning);
+  accrt_http_put_text(text, "},\"logprobs\":null");
+  end(job, text, NULL);
+  accrt_http_text_clear(&choice->reasoning);
+}
+
 static void put_calls(http_job_t* job, uint32_t index, http_choice_t* choice) {
   job->unsent_bytes -= choice->calls.size;
   accrt_http_tools_close(&job->tools[index]);
@@ -468,6 +492,8 @@ void accrt_http_put_chunks(http_job_t* job, uint32_t index) {
   if (choice->begun == 0 && is_chat(job))
     put_role(job, index);
   choice->begun = 1;
+  if (choice->reasoning.size > 0)
+    put_reasoning_chunk(job, index, choice);
   if (accrt_http_choice_bytes(choice) > choice->calls.size)
     put_content(job, index, choice);
   if (choice->calls.size > 0)
@@ -513,9 +539,9 @@ void accrt_http_put_stream_failure(http_job_t* job, const http_failure_t* failur
 
 /* ---- Whole answers ---- */
 
-/* Calls alone have no content. */
+/* Calls alone have no content, and neither has reasoning alone. */
 static void put_whole_text(http_text_t* body, const http_choice_t* choice) {
-  if (choice->text.size == 0 && choice->calls.size > 0) {
+  if (choice->text.size == 0 && choice->calls.size + choice->reasoning.size > 0) {
     accrt_http_put_text(body, "null");
     return;
   }
@@ -538,6 +564,10 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
   put_whole_text(body, choice);
   if (is_chat(job))
     accrt_http_put_text(body, ",\"refusal\":null");
+  if (choice->reasoning.size > 0) {
+    accrt_http_put_text(body, ",");
+    put_reasoning(body, &choice->reasoning);
+  }
   if (choice->calls.size > 0)
     put_pieces(body, ",\"tool_calls\":[", &choice->calls, "]");
   accrt_http_put_text(body, is_chat(job) ? "},\"logprobs\":" : ",\"logprobs\":");

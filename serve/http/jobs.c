@@ -23,10 +23,15 @@ static void flight_free(http_server_t* server, http_flight_t* flight) {
 static void forget_choices(http_job_t* job) {
   for (uint32_t i = 0; i < job->choice_count && job->choices != NULL; ++i) {
     accrt_http_text_deinit(&job->choices[i].text);
+    accrt_http_text_deinit(&job->choices[i].reasoning);
     accrt_http_text_deinit(&job->choices[i].calls);
     accrt_http_text_deinit(&job->choices[i].prompt);
     if (job->tools != NULL)
       accrt_http_tools_deinit(&job->tools[i]);
+    if (job->readers != NULL) {
+      accrt_http_thoughts_deinit(&job->readers[i].text);
+      accrt_http_thoughts_deinit(&job->readers[i].tokens);
+    }
     accrt_http_text_deinit(&job->choices[i].waiting);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_deinit(&job->choices[i].lists[list]);
@@ -35,6 +40,8 @@ static void forget_choices(http_job_t* job) {
   job->choices = NULL;
   accrt_http_free(&job->server->allocator, job->tools, job->choice_count * sizeof *job->tools);
   job->tools = NULL;
+  accrt_http_free(&job->server->allocator, job->readers, job->choice_count * sizeof *job->readers);
+  job->readers = NULL;
 }
 
 static void forget_body(http_job_t* job) {
@@ -355,6 +362,25 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
   return ACCRT_OK;
 }
 
+/* Reasoning is found in each choice's text. */
+static accrt_status_t prepare_readers(http_job_t* job, uint32_t form) {
+  job->reasoning_tokens = 0;
+  if (form == 0 || job->kind != ACCRT_HTTP_CHAT)
+    return ACCRT_OK;
+  const accrt_allocator_t* allocator = &job->server->allocator;
+  http_readers_t* readers = accrt_http_new(allocator, job->choice_count * sizeof *job->readers);
+  if (readers == NULL)
+    return HTTP_FAIL(OUT_OF_MEMORY, "%u choices", job->choice_count);
+  const uint32_t is_left_out = (job->flags & ACCRT_HTTP_NO_REASONING) != 0;
+  for (uint32_t i = 0; i < job->choice_count; ++i) {
+    http_text_t* reasoning = is_left_out ? NULL : &job->choices[i].reasoning;
+    accrt_http_thoughts_init(&readers[i].text, allocator, form, reasoning);
+    accrt_http_thoughts_init(&readers[i].tokens, allocator, form, NULL);
+  }
+  job->readers = readers;
+  return ACCRT_OK;
+}
+
 /* Prompts that the answer repeats, one for each choice: a part of the answer that is not sent. */
 static accrt_status_t put_prefixes(http_job_t* job, const accrt_serve_request_t* const* requests,
                                    const accrt_http_format_t* format) {
@@ -400,6 +426,7 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
   for (uint32_t i = 0; i < job->choice_count; ++i) {
     http_choice_t* choice = &job->choices[i];
     accrt_http_text_init(&choice->text, allocator);
+    accrt_http_text_init(&choice->reasoning, allocator);
     accrt_http_text_init(&choice->calls, allocator);
     accrt_http_text_init(&choice->prompt, allocator);
     accrt_http_text_init(&choice->waiting, allocator);
@@ -409,6 +436,8 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
   accrt_status_t status = format->prefixes != NULL ? put_prefixes(job, requests, format) : ACCRT_OK;
   if (status == ACCRT_OK)
     status = prepare_tools(job, format->tools);
+  if (status == ACCRT_OK)
+    status = prepare_readers(job, format->reasoning);
   if (status != ACCRT_OK)
     return status;
   accrt_http_put_before(job, format);
@@ -424,6 +453,8 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
     status = check(job, requests, count);
   if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_MISTRAL)
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
+  if (status == ACCRT_OK && form.reasoning != 0 && !accrt_http_thoughts_known(form.reasoning))
+    status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of reasoning", form.reasoning);
   if (status == ACCRT_OK && job->kind == ACCRT_HTTP_EMBEDDING &&
       ((form.flags & ~ACCRT_HTTP_BASE64) != 0 || form.prefixes != NULL))
     status = HTTP_FAIL(INVALID_ARGUMENT, "flags 0x%x or a prefix of embeddings", form.flags);

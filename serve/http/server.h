@@ -13,6 +13,7 @@
 #include "accrt/http.h"
 #include "serve/http/metrics.h"
 #include "serve/http/text.h"
+#include "serve/http/thoughts.h"
 #include "serve/http/tools.h"
 #include "serve/lock.h"
 
@@ -154,6 +155,7 @@ enum { HTTP_LISTS = 4 };
  * waits while the client is slow. */
 typedef struct http_choice {
   http_text_t text;
+  http_text_t reasoning;
   http_text_t calls;  /* of tools: entries of tool_calls */
   http_text_t prompt; /* of the first choice of a request: entries of prompt_logprobs */
   http_text_t lists[HTTP_LISTS];
@@ -167,8 +169,15 @@ typedef struct http_choice {
   const char* finish_reason; /* NULL: it goes on */
 } http_choice_t;
 
+/* What finds the reasoning of a choice: in its text, and, to count them, in its tokens, which may
+ * come before their text. */
+typedef struct http_readers {
+  http_thoughts_t text, tokens;
+} http_readers_t;
+
 static inline size_t accrt_http_choice_bytes(const http_choice_t* choice) {
-  size_t bytes = choice->text.size + choice->calls.size + choice->waiting.size - choice->written;
+  size_t bytes = choice->text.size + choice->reasoning.size + choice->calls.size +
+                 choice->waiting.size - choice->written;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     bytes += choice->lists[list].size;
   return bytes;
@@ -218,9 +227,10 @@ struct accrt_http_job {
   uint32_t choice_count;
   uint32_t choices_open;
   http_choice_t* choices;
-  http_tools_t* tools;  /* of each choice; NULL: calls are text */
-  uint32_t next_choice; /* whose turn it is to be written */
-  http_text_t before;   /* of each chunk: up to the list of choices */
+  http_tools_t* tools;     /* of each choice; NULL: calls are text */
+  http_readers_t* readers; /* of each choice; NULL: reasoning is text */
+  uint32_t next_choice;    /* whose turn it is to be written */
+  http_text_t before;      /* of each chunk: up to the list of choices */
 
   size_t unsent_bytes;   /* of the choices, of a whole answer as JSON; the worker's until the engine
                           * has the requests */
@@ -230,7 +240,7 @@ struct accrt_http_job {
   uint64_t arrived_ns;
   uint64_t first_ns;     /* of the first token; 0: none yet */
   uint64_t given_tokens; /* of the prompts, before their sequences say so */
-  uint64_t prompt_tokens, cached_tokens, output_tokens;
+  uint64_t prompt_tokens, cached_tokens, output_tokens, reasoning_tokens;
 };
 
 /* ---- The server ---- */
@@ -417,6 +427,8 @@ void accrt_http_put_prompt_logprobs(struct accrt_http_job* job, http_choice_t* c
 /* Entries of prompt_logprobs, as vLLM has them. */
 void accrt_http_put_vllm_logprobs(const struct accrt_http_job* job, http_text_t* text,
                                   const accrt_serve_event_t* event);
+/* A token's bytes, from the table that docs/serving.md describes; NULL: it is not there. */
+const char* accrt_http_token(const http_server_t* server, int32_t token, size_t* out_size);
 /* The text of a prompt's tokens. */
 void accrt_http_put_prompt(const http_server_t* server, http_text_t* text, const int32_t* tokens,
                            uint32_t count);

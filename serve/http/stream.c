@@ -23,8 +23,8 @@ static uint32_t has_news(const http_choice_t* choice) {
 
 /* The memory of what waits ran out: its client cannot get all. */
 static uint32_t is_lost(const http_choice_t* choice) {
-  uint32_t failed =
-      choice->text.failed | choice->calls.failed | choice->waiting.failed | choice->prompt.failed;
+  uint32_t failed = choice->text.failed | choice->reasoning.failed | choice->calls.failed |
+                    choice->waiting.failed | choice->prompt.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     failed |= choice->lists[list].failed;
   return failed;
@@ -128,31 +128,77 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   --job->choices_open;
 }
 
+/* Text that is no reasoning. */
+static void add_answer(http_job_t* job, http_choice_t* choice, const char* bytes, size_t size) {
+  if (job->tools == NULL)
+    accrt_http_put(&choice->text, bytes, size);
+  else
+    accrt_http_tools_push(&job->tools[choice - job->choices], bytes, size);
+}
+
+/* Takes the reasoning of the event's text. Returns how many bytes that is. */
+static size_t add_reasoning(http_job_t* job, http_choice_t* choice,
+                            const accrt_serve_event_t* event) {
+  if (job->readers == NULL)
+    return 0;
+  http_thoughts_t* thoughts = &job->readers[choice - job->choices].text;
+  const size_t used = accrt_http_thoughts_push(thoughts, event->text, event->text_size_bytes);
+  if (event->finish_reason != 0)
+    accrt_http_thoughts_end(thoughts);
+  if (thoughts->state == THOUGHTS_OVER && thoughts->held.size > 0) {
+    add_answer(job, choice, thoughts->held.data, thoughts->held.size);
+    choice->text.failed |= thoughts->held.failed;
+    accrt_http_text_clear(&thoughts->held);
+  }
+  return used;
+}
+
+/* A token between the marks of the reasoning counts; one that ends a mark does not. */
+static void count_reasoning(http_job_t* job, const http_choice_t* choice,
+                            const accrt_serve_event_t* event) {
+  if (job->readers == NULL)
+    return;
+  http_readers_t* readers = &job->readers[choice - job->choices];
+  if (job->server->token_bytes == NULL) { /* by their text, then */
+    job->reasoning_tokens += readers->text.state == THOUGHTS_INSIDE ? event->token_count : 0;
+    return;
+  }
+  http_thoughts_t* thoughts = &readers->tokens;
+  for (uint32_t i = 0; i < event->token_count && thoughts->state != THOUGHTS_OVER; ++i) {
+    const uint32_t was_inside = thoughts->state == THOUGHTS_INSIDE;
+    size_t size;
+    const char* bytes = accrt_http_token(job->server, event->tokens[i], &size);
+    (void)accrt_http_thoughts_push(thoughts, bytes, size);
+    job->reasoning_tokens += was_inside && thoughts->state == THOUGHTS_INSIDE;
+  }
+}
+
 static void add_text(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
   if (event->embedding != NULL) {
     accrt_http_put_embedding(&choice->text, event, job->flags);
     return;
   }
-  if (job->tools == NULL) {
-    accrt_http_put(&choice->text, event->text, event->text_size_bytes);
-    return;
-  }
-  http_tools_t* tools = &job->tools[choice - job->choices];
-  accrt_http_tools_push(tools, event->text, event->text_size_bytes);
-  if (event->finish_reason != 0)
-    accrt_http_tools_end(tools);
+  const size_t used = add_reasoning(job, choice, event);
+  if (used < event->text_size_bytes)
+    add_answer(job, choice, event->text + used, event->text_size_bytes - used);
+  if (job->tools != NULL && event->finish_reason != 0)
+    accrt_http_tools_end(&job->tools[choice - job->choices]);
 }
 
 /* Adds the event's text and log probabilities to the choice. */
 static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
   const size_t before = accrt_http_choice_bytes(choice);
-  const size_t text_before = choice->text.size;
+  const size_t text_before = choice->text.size, reasoning_before = choice->reasoning.size;
   add_text(job, choice, event);
+  count_reasoning(job, choice, event);
   if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
     accrt_http_put_logprobs(job, choice, event, choice->text.size - text_before);
   job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
-  if ((job->flags & ACCRT_HTTP_STREAM) == 0 && event->embedding == NULL) /* it becomes JSON whole */
+  if ((job->flags & ACCRT_HTTP_STREAM) == 0 && event->embedding == NULL) { /* as whole JSON */
     job->unsent_bytes += accrt_http_escapes(&choice->text, text_before);
+    const size_t more = choice->reasoning.size - reasoning_before; /* it stands there twice */
+    job->unsent_bytes += more + 2 * accrt_http_escapes(&choice->reasoning, reasoning_before);
+  }
   choice->tokens += event->token_count;
   job->output_tokens += event->token_count;
 }

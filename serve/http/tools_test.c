@@ -283,12 +283,12 @@ static void test_calls_alone(void** state) {
   (void)state;
   accrt_http_calls_t* calls;
   accrt_http_call_news_t news;
-  assert_int_equal(accrt_http_calls_create(0, 0, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_calls_create(0, 0, 0, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(calls);
-  assert_int_equal(accrt_http_calls_create(HERMES, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_calls_create(HERMES, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_http_calls_release(NULL);
   for (uint32_t most = 0; most < 2; ++most) {
-    assert_int_equal(accrt_http_calls_create(HERMES, most, &calls), ACCRT_OK);
+    assert_int_equal(accrt_http_calls_create(HERMES, most, 0, &calls), ACCRT_OK);
     static const char* const pieces[] = {"Hm <tool_call>{\"name\": \"f\", \"argum",
                                          "ents\": {\"a\": ", "1}}</tool_call>",
                                          "<tool_call>{\"name\": \"g\"}</tool_call> <too"};
@@ -315,14 +315,39 @@ static void test_calls_alone(void** state) {
   }
 }
 
+/* Calls in the reasoning are none. */
+static void test_calls_behind_reasoning(void** state) {
+  (void)state;
+  static const char text[] = "a <tool_call>{\"name\": \"f\"}</tool_call>\n</think>\nb"
+                             "<tool_call>{\"name\": \"g\"}</tool_call>";
+  accrt_http_calls_t* calls;
+  accrt_http_call_news_t news;
+  assert_int_equal(accrt_http_calls_create(HERMES, 0, 255, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
+  for (uint32_t form = 0; form < 2; ++form) {
+    const uint32_t think = ACCRT_HTTP_REASONING_THINK | ACCRT_HTTP_REASONING_OPEN;
+    assert_int_equal(accrt_http_calls_create(form == 0 ? 0 : HERMES, 0, think, &calls), ACCRT_OK);
+    char content[96] = "", reasoning[96] = "";
+    for (size_t i = 0; i < sizeof text; ++i) {
+      const uint32_t last = i + 1 == sizeof text;
+      assert_int_equal(accrt_http_calls_push(calls, text + i, last == 0, last, &news), ACCRT_OK);
+      strncat(content, news.content_bytes > 0 ? news.content : "", (size_t)news.content_bytes);
+      strncat(reasoning, news.reasoning_bytes > 0 ? news.reasoning : "",
+              (size_t)news.reasoning_bytes);
+    }
+    assert_string_equal(reasoning, "a <tool_call>{\"name\": \"f\"}</tool_call>");
+    assert_string_equal(content, form == 0 ? "b<tool_call>{\"name\": \"g\"}</tool_call>" : "b");
+    assert_int_equal(news.call_count, form == 0 ? 0 : 1);
+    accrt_http_calls_release(calls);
+  }
+}
+
 int main(void) {
   const char* seed = getenv("ACCRT_TEST_SEED");
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) | 1;
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_texts_in_all_pieces),
-      cmocka_unit_test(test_one_call_at_most),
-      cmocka_unit_test(test_calls_alone),
+      cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
+      cmocka_unit_test(test_calls_alone),         cmocka_unit_test(test_calls_behind_reasoning),
       cmocka_unit_test(test_random_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

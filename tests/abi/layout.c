@@ -1407,7 +1407,7 @@ int main(void) {
   printf(", \"tools\": [%zu, %zu]", offsetof(accrt_http_format_t, tools), sizeof(((accrt_http_format_t*)0)->tools));
   printf(", \"prefixes\": [%zu, %zu]", offsetof(accrt_http_format_t, prefixes), sizeof(((accrt_http_format_t*)0)->prefixes));
   printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, prompt_top_logprobs), sizeof(((accrt_http_format_t*)0)->prompt_top_logprobs));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_format_t, reserved), sizeof(((accrt_http_format_t*)0)->reserved));
+  printf(", \"reasoning\": [%zu, %zu]", offsetof(accrt_http_format_t, reasoning), sizeof(((accrt_http_format_t*)0)->reasoning));
   printf("}}\n");
   printf(",\"accrt_http_failure\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_failure_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_failure_t, struct_size), sizeof(((accrt_http_failure_t*)0)->struct_size));
@@ -1425,6 +1425,8 @@ int main(void) {
   printf(", \"entries_bytes\": [%zu, %zu]", offsetof(accrt_http_call_news_t, entries_bytes), sizeof(((accrt_http_call_news_t*)0)->entries_bytes));
   printf(", \"call_count\": [%zu, %zu]", offsetof(accrt_http_call_news_t, call_count), sizeof(((accrt_http_call_news_t*)0)->call_count));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_call_news_t, reserved), sizeof(((accrt_http_call_news_t*)0)->reserved));
+  printf(", \"reasoning\": [%zu, %zu]", offsetof(accrt_http_call_news_t, reasoning), sizeof(((accrt_http_call_news_t*)0)->reasoning));
+  printf(", \"reasoning_bytes\": [%zu, %zu]", offsetof(accrt_http_call_news_t, reasoning_bytes), sizeof(((accrt_http_call_news_t*)0)->reasoning_bytes));
   printf("}}\n");
   printf("}\n");
   return 0;

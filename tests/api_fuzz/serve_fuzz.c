@@ -551,6 +551,7 @@ static void call_accrt_http_start(fuzz_t* f) {
   format->model = text(f);
   format->created = number(f, 3);
   format->top_logprobs = (uint32_t)number(f, 5);
+  format->reasoning = one_in(f, 2) ? (uint32_t)number(f, 5) : 0;
   const char** prefixes = block(f, 4 * sizeof *prefixes);
   for (uint32_t i = 0; i < 4; ++i)
     prefixes[i] = text(f);
@@ -631,6 +632,7 @@ static void call_accrt_http_calls_create(fuzz_t* f) {
   accrt_http_calls_t* parser = (void*)f;
   if (MADE(f,
            accrt_http_calls_create((uint32_t)number(f, 5), (uint32_t)number(f, 3),
+                                   (uint32_t)number(f, 5) | (one_in(f, 4) ? 256u : 0u),
                                    one_in(f, 64) ? NULL : &parser),
            parser))
     keep(f, &f->parsers, parser, release_parser);
@@ -645,11 +647,13 @@ static void call_accrt_http_calls_push(fuzz_t* f) {
   static const char* const texts[] = {"<tool_call>",
                                       "</tool_call>",
                                       "[TOOL_CALLS]",
+                                      "<think>",
+                                      "</think>",
                                       "{\"name\": \"f\", ",
                                       "\"arguments\": {}",
                                       "}",
                                       "x"};
-  const char* piece = one_in(f, 32) ? NULL : texts[random_below(f, 7)];
+  const char* piece = one_in(f, 32) ? NULL : texts[random_below(f, 9)];
   const uint64_t size = piece == NULL ? random_below(f, 2) : strlen(piece);
   accrt_http_call_news_t news;
   if (!note(accrt_http_calls_push(pick(f, &f->parsers), piece, size, one_in(f, 16),

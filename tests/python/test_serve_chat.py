@@ -3,6 +3,8 @@ client is told whose request is wrong, in the words of JSON."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import serve_http
 from serve_http import Answer, post
@@ -160,3 +162,145 @@ def test_a_schema_is_read_where_clients_put_it(given):
     from accrt.serve.parameters import response_format
 
     assert '"const": 5' in response_format("response_format", given).text
+
+
+# ---- reasoning -----------------------------------------------------------------------------------
+
+OPENS = PLAIN.replace("<assistant>{% endif %}", "<assistant><think>\n{% endif %}")
+CLOSES = PLAIN + "{# </think> #}"
+REASONS = 'start: "<think>\\n" /[a-z]{5}/ "\\n\\n" /[a-z]{3}/ "\\n</think>\\n\\n" /[A-Z]{4}/'
+
+
+@pytest.mark.parametrize("template, name", [(PLAIN, "none"), (OPENS, "none"), (CLOSES, "think"), ("[/THINK]", "mistral"), ("</seed:think>", "seed_oss")])
+def test_the_template_says_how_the_model_reasons(template, name):
+    from accrt.serve import reasoning
+
+    assert reasoning.detect(template, lambda mark: False) == name
+    assert reasoning.detect(PLAIN, "</seed:think>".__eq__) == "seed_oss"
+    with pytest.raises(ValueError, match="reasoning_parser is 'thinks', expected one of think, mistral, seed_oss, none"):
+        serve.load("simulated:", reasoning_parser="thinks")
+
+
+def test_marks_of_reasoning_may_be_tokens():
+    """Special ones stay in the text, or nothing would be found there."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from accrt import _ffi
+
+    for special in (True, False):
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
+        (made.add_special_tokens if special else made.add_tokens)(["[THINK]", "[/THINK]"])
+        one = text.Text(text.Tokenizer(made.to_str().encode()), text.ChatTemplate(PLAIN))
+        try:
+            assert one.reasoning_parser == "mistral"
+            work = requests.chat({"messages": [USER]}, one, ["model"], 0)
+            assert bool(work.requests[0].struct.flags & _ffi.ACCRT_SERVE_SPECIAL) == special and work.reasoning == _ffi.ACCRT_HTTP_REASONING_BRACKETS
+            work = requests.chat({"messages": [USER], "separate_reasoning": False}, one, ["model"], 0)
+            assert not work.requests[0].struct.flags & _ffi.ACCRT_SERVE_SPECIAL and work.reasoning == 0
+        finally:
+            one.close()
+
+
+@pytest.mark.parametrize("said, goes_on, is_open", [
+    ("x", False, False), ("what is <think>", False, False), ("<think>Hm", True, True), ("<think>Hm</think>Yes", True, False), ("Yes", True, False),
+])  # fmt: skip
+def test_the_prompt_may_have_opened_the_reasoning(said, goes_on, is_open):
+    for template, opens in ((CLOSES, False), (OPENS + "{# </think> #}", not goes_on)):
+        one = text.Text(text.Bytes(), text.ChatTemplate(template))
+        try:
+            messages = [USER, {"role": "assistant", "content": said}] if goes_on else [{"role": "user", "content": said}]
+            assert one.chat(messages, goes_on=goes_on).opened == (is_open or opens)
+        finally:
+            one.close()
+
+
+def answered(server, **body):
+    return Answer(server.raw(post("/v1/chat/completions", {"messages": [USER], "max_tokens": 60, "seed": 1, **body})))
+
+
+def test_reasoning_over_http():
+    pytest.importorskip("llguidance")
+    with serve_http.served(model={"chat_template": CLOSES}) as server:
+        whole = answered(server, guided_grammar=REASONS).json
+        message = whole["choices"][0]["message"]
+        assert len(message["content"]) == 4 and message["content"].isupper()
+        assert message["reasoning"] == message["reasoning_content"] and len(message["reasoning"]) == 10 and message["reasoning"][5:7] == "\n\n"
+        # each byte is a token: those between the marks, and those of which the last ends no mark
+        assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": len("\n") + 10 + len("\n") + len("</think>") - 1}
+        stream = [json.loads(event) for event in answered(server, guided_grammar=REASONS, stream=True, stream_options={"include_usage": True}).events[:-1]]
+        deltas = [chunk["choices"][0]["delta"] for chunk in stream if chunk["choices"]]
+        assert "".join(delta.get("content") or "" for delta in deltas) == message["content"]
+        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "".join(delta.get("reasoning", "") for delta in deltas) == message["reasoning"]
+        details = whole["usage"]["completion_tokens_details"]
+        assert stream[-1]["usage"]["completion_tokens_details"] == details
+        plain = answered(server, guided_grammar=REASONS, separate_reasoning=False).json["choices"][0]["message"]
+        assert plain["content"] == f"<think>\n{message['reasoning']}\n</think>\n\n{message['content']}" and "reasoning" not in plain
+        less = answered(server, guided_grammar=REASONS, include_reasoning=False).json
+        assert "reasoning" not in less["choices"][0]["message"] and less["choices"][0]["message"]["content"] == message["content"]
+        assert less["usage"]["completion_tokens_details"] == details
+        scored = answered(server, guided_grammar=REASONS, logprobs=True).json
+        assert len(scored["choices"][0]["logprobs"]["content"]) == scored["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+        pieces = [json.loads(event)["choices"][0] for event in answered(server, guided_grammar=REASONS, logprobs=True, stream=True).events[:-1]]
+        assert "".join(piece["delta"].get("content") or "" for piece in pieces) == message["content"]
+        assert [one for piece in pieces for one in (piece["logprobs"] or {"content": []})["content"]] == scored["choices"][0]["logprobs"]["content"]
+
+
+def test_a_text_that_ends_within_the_reasoning():
+    with serve_http.served(model={"chat_template": OPENS + "{# </think> #}"}) as server:
+        answer = answered(server, max_tokens=20, n=2).json
+        for choice in answer["choices"]:
+            assert choice["message"]["content"] is None and choice["message"]["reasoning"] and choice["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] == 40
+        unseparated = answered(server, max_tokens=20, separate_reasoning=False).json
+        assert unseparated["choices"][0]["message"]["content"] and "completion_tokens_details" not in unseparated["usage"]
+        assert answered(server, separate_reasoning="no").error["param"] == "separate_reasoning"
+    with serve_http.served(model={"chat_template": OPENS + "{# </think> #}", "reasoning_parser": "none"}) as server:
+        assert answered(server, max_tokens=20).json["choices"][0]["message"]["content"]
+
+
+def test_reasoning_in_this_process():
+    pytest.importorskip("llguidance")
+    with accrt.LLM(serve.simulated(chat_template=CLOSES)) as llm:
+        output = llm.chat([USER], guided_grammar=REASONS, seed=1, max_tokens=60)
+        assert len(output.text) == 4 and len(output.reasoning) == 10
+        assert output.message == {"role": "assistant", "content": output.text, "reasoning_content": output.reasoning}
+        pieces = list(llm.stream_chat([USER], guided_grammar=REASONS, seed=1, max_tokens=60))
+        assert "".join(piece.text for piece in pieces) == output.text and "".join(piece.reasoning for piece in pieces) == output.reasoning
+        plain = llm.chat([USER], guided_grammar=REASONS, seed=1, max_tokens=60, separate_reasoning=False)
+        assert plain.reasoning == "" and plain.text == f"<think>\n{output.reasoning}\n</think>\n\n{output.text}"
+        both = llm.chat([[USER], [USER]], guided_grammar=REASONS, seed=1, max_tokens=60)
+        assert [one.reasoning for one in both] == [output.reasoning] * 2
+
+
+@pytest.mark.parametrize("given, fits, fails", [
+    ({"guided_regex": "[a-c]+/\\d"}, "ab/3", "x"), ({"guided_choice": ["yes", "no"]}, "yes", "maybe"),
+    ({"response_format": {"type": "json_object"}}, '{"a": 1}', "[1]"), ({"structured_outputs": {"json": {"type": "integer"}}}, "17", '"a"'),
+])  # fmt: skip
+def test_a_grammar_holds_behind_reasoning_that_the_prompt_opened(given, fits, fails):
+    llguidance = pytest.importorskip("llguidance")
+    from accrt.serve import reasoning
+    from accrt.serve.parameters import checked, grammar_of
+
+    tokenizer = llguidance.LLTokenizer("byte")
+
+    def accepts(grammar, said):
+        matcher = llguidance.LLMatcher(tokenizer, grammar.text)
+        assert not matcher.get_error()
+        return matcher.try_consume_tokens(list(said.encode())) == len(said.encode()) and matcher.is_accepting()
+
+    found = reasoning.Asked(reasoning.FORMS["think"], True, False)
+    grammar = reasoning.behind(grammar_of(checked(given)), found, lambda mark: None)
+    assert grammar.kind == "lark"
+    for before in ("</think>", "Hm. < </thin {\n</think>\n\n", "é\n</think>"):
+        assert accepts(grammar, before + fits) and not accepts(grammar, before + fails), before
+    assert not accepts(grammar, fits) and not accepts(grammar, "a</think>b</think>" + fits)
+
+
+def test_a_grammar_of_ones_own_is_of_the_whole_text():
+    """Its rules may have any names."""
+    one = text.Text(text.Bytes(), text.ChatTemplate(OPENS + "{# </think> #}"))
+    try:
+        seen = []
+        work = requests.chat({"messages": [USER], "guided_grammar": 'start: "a"'}, one, ["model"], 0, seen.append)
+        assert seen[0].text == 'start: "a"' and work.reasoning == 1
+    finally:
+        one.close()

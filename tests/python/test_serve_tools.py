@@ -200,9 +200,9 @@ def test_a_parser_without_a_server():
         parser, content, calls = Calls(tools.FORMS["hermes"]), "", []
         pieces = [text[at : at + step] for at in range(0, len(text), step)]
         for i, piece in enumerate(pieces):
-            found, entries = parser.push(piece, last=i + 1 == len(pieces))
-            content += found
-            join(calls, entries)
+            found = parser.push(piece, last=i + 1 == len(pieces))
+            content += found.text
+            join(calls, found.calls)
         assert content == "Hm <too"
         assert [call["function"] for call in calls] == [{"name": "f", "arguments": '{"a": "é"}'}, {"name": "g", "arguments": "{}"}]
         with pytest.raises(Exception, match="the text has ended"):

@@ -20,6 +20,7 @@ from ..models._options import KV_BYTES
 from . import adapters as lora
 from . import fitting
 from . import options as given_options
+from . import reasoning
 from .embedding import pooling_of
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
@@ -37,6 +38,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "prepare": (1, "on a GPU, 1: the graphs for all sizes of steps are made before the first request; 0: each is made when it is needed"),
     **lora.OPTIONS,
     "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json or mistral; default: as its chat template says"),
+    "reasoning_parser": (None, "between which marks the model reasons: think (<think>), mistral ([THINK]) or seed_oss (<seed:think>); none: reasoning stays text; default: as the chat template or the tokenizer has them"),
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 
@@ -51,13 +53,13 @@ class Loaded(NamedTuple):
     layout: Optional[bytes] = None
 
 
-def text_of(assets: Dict[str, bytes], template: Optional[str] = None, tool_parser: Optional[str] = None) -> Text:
+def text_of(assets: Dict[str, bytes], template: Optional[str] = None, tool_parser: Optional[str] = None, reasoning_parser: Optional[str] = None) -> Text:
     """The tokenizer and the chat template that a bundle has as assets. Without a tokenizer, tokens
     are bytes."""
     config = _object(assets, "tokenizer_config.json")
     tokenizer: Any = Tokenizer(assets["tokenizer.json"]) if "tokenizer.json" in assets else Bytes()
     source = template if template is not None else _decoded(assets["chat_template.jinja"], "chat_template.jinja") if "chat_template.jinja" in assets else None
-    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None, tool_parser, pooling_of(assets))
+    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None, tool_parser, pooling_of(assets), reasoning_parser)
 
 
 def _object(assets: Dict[str, bytes], name: str) -> Dict[str, Any]:
@@ -91,15 +93,18 @@ def _template(path: str) -> str:
     return source
 
 
-def simulated(name: str = "simulated", chat_template: Optional[str] = None, tool_parser: Optional[str] = None, **options: int) -> Loaded:
+def simulated(
+    name: str = "simulated", chat_template: Optional[str] = None, tool_parser: Optional[str] = None, reasoning_parser: Optional[str] = None, **options: int
+) -> Loaded:
     """A model that computes nothing and whose tokens are bytes: to try a server and its clients."""
-    return Loaded(Model.simulated(**{"embedding_size": 64, **options}), text_of({}, chat_template, tool_parser), name)
+    return Loaded(Model.simulated(**{"embedding_size": 64, **options}), text_of({}, chat_template, tool_parser, reasoning_parser), name)
 
 
 def load(
     model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
     weights: Any = None, chat_template: Any = None, prepare: int = 1, kv_dtype: Optional[str] = None, adapters: int = 0, max_rank: int = 16,
-    adapter_targets: Optional[str] = None, tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
+    adapter_targets: Optional[str] = None, tool_parser: Optional[str] = None,
+    reasoning_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
 ) -> Loaded:  # fmt: skip
     """A model that can be served. All options are checked before anything is compiled or loaded.
 
@@ -111,7 +116,7 @@ def load(
             far it is.
         kv_dtype (str): not for a bundle, which has its own.
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of
-            paths), chat_template (path), tool_parser (str), prepare (int): as for accrt-serve.
+            paths), chat_template (path), tool_parser (str), reasoning_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle
         has its own.
         wanted: what the model is for; anything that cannot work is refused equally early.
@@ -124,14 +129,16 @@ def load(
     path = os.fspath(model)
     chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
                                     "chat_template": chat_template, "prepare": prepare, "kv_dtype": kv_dtype, "adapters": adapters, "max_rank": max_rank,
-                                    "adapter_targets": adapter_targets, "tool_parser": tool_parser}, OPTIONS)  # fmt: skip
+                                    "adapter_targets": adapter_targets, "tool_parser": tool_parser, "reasoning_parser": reasoning_parser}, OPTIONS)  # fmt: skip
     if tool_parser is not None and tool_parser not in FORMS:
         raise ValueError(f"tool_parser is {shown(tool_parser)}, expected one of {', '.join(FORMS)}")
+    if reasoning_parser is not None and reasoning_parser not in (*reasoning.FORMS, reasoning.NONE):
+        raise ValueError(f"reasoning_parser is {shown(reasoning_parser)}, expected one of {', '.join(reasoning.FORMS)}, {reasoning.NONE}")
     if kv_dtype is not None and kv_dtype not in KV_BYTES:
         raise ValueError(f"kv_dtype is {shown(kv_dtype)}, expected one of {', '.join(KV_BYTES)}")
     template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
-        return simulated(chat_template=template, tool_parser=tool_parser, adapter_count=chosen["adapters"])
+        return simulated(chat_template=template, tool_parser=tool_parser, reasoning_parser=reasoning_parser, adapter_count=chosen["adapters"])
     place = _place(chosen["device"])
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
     opener = _Opener(chosen, template, wanted)
@@ -231,7 +238,7 @@ class _Opener:
         where = fitting.Place(place.name, info.host_memory, info.memory_total_bytes)
         fitting.check(metadata, layout, self._chosen, self._wanted, where, weight_bytes)
         files = {name: bytes(content) for name, (content, _type) in assets.items() if name != "serve.token_bytes"}
-        self._found = text_of(files, self._template, self._chosen["tool_parser"])
+        self._found = text_of(files, self._template, self._chosen["tool_parser"], self._chosen["reasoning_parser"])
         self._found.generates = metadata.get("serve.generates") != "0"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .. import _ffi
 from . import embedding, tools
 from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
-from .text import Text, generation_prompt, template_names
+from .text import Text, find_reasoning, generation_prompt, template_names
 
 
 class Work(NamedTuple):
@@ -22,6 +22,7 @@ class Work(NamedTuple):
     prefixes: Optional[List[Optional[bytes]]]
     tools: int = 0  # the form of calls
     prompt_top_logprobs: int = 0
+    reasoning: int = 0  # its form
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
@@ -45,7 +46,7 @@ _MISSING = {
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
 _OF_TEMPLATE = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "add_generation_prompt", "continue_final_message")
 _TOKENIZE = ("prompt", "messages", "model", "add_special_tokens", *_OF_TEMPLATE)
-_CHAT = ("messages", "max_completion_tokens", "top_logprobs", *_OF_TEMPLATE)
+_CHAT = ("messages", "max_completion_tokens", "top_logprobs", "separate_reasoning", "include_reasoning", *_OF_TEMPLATE)
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
@@ -174,9 +175,13 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
         extra["tools"] = asked.tools
     if given.get("messages") is None:
         raise BadParameter("messages", "messages is missing", "missing_parameter")
-    request = Request(model_text.chat(given["messages"], extra, _special(given, False), goes_on), values, now_ns, constrain(grammar))
+    conversation = model_text.chat(given["messages"], extra, _special(given, False), goes_on)
+    thoughts, values["skip_special_tokens"], grammar = find_reasoning(model_text, given, conversation, values["skip_special_tokens"], grammar)
+    if thoughts is not None and thoughts.left_out:
+        flags |= _ffi.ACCRT_HTTP_NO_REASONING
+    request = Request(conversation.ids, values, now_ns, constrain(grammar))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
-                values["prompt_logprobs"] or 0)  # fmt: skip
+                values["prompt_logprobs"] or 0, thoughts.number if thoughts is not None else 0)  # fmt: skip
 
 
 def _prompts(given: Any) -> List[Any]:
@@ -256,7 +261,7 @@ def tokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str]) -> 
         asked = tools.asked(given, model_text.tool_parser)
         if asked is not None:
             extra["tools"] = asked.tools
-        ids = model_text.chat(messages, extra, _special(given, False), goes_on)
+        ids = model_text.chat(messages, extra, _special(given, False), goes_on).ids
     return {"count": len(ids), "tokens": ids}
 
 

@@ -10,9 +10,9 @@ import secrets
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _limited
-from . import tools
+from . import reasoning, tools
 from .embedding import Pooling
-from .parameters import BadParameter, flag, shown, unicode
+from .parameters import BadParameter, Grammar, flag, shown, unicode
 
 
 class Bytes:
@@ -24,6 +24,10 @@ class Bytes:
     def special(self, text: str) -> Optional[int]:
         """The id of a special token; None: there is none of this name."""
         return None
+
+    def has(self, text: str) -> bool:
+        """Whether a text is one token."""
+        return False
 
 
 class TokenizerError(RuntimeError):
@@ -137,6 +141,9 @@ class Tokenizer:
         added = self._inner.get_added_tokens_decoder().get(number) if number is not None else None
         return number if added is not None and added.special else None
 
+    def has(self, text: str) -> bool:
+        return self._inner.token_to_id(text) is not None
+
 
 def _name(entry: Any) -> str:
     """A special token in tokenizer_config.json: a string, or an object with its content."""
@@ -204,17 +211,27 @@ class ChatTemplate:
         return kind, {"says": f"says: {said}", "refuses": f"refuses these messages: {said}", "fails": f"fails{with_these}: {said}"}.get(kind, said)
 
 
+class Conversation(NamedTuple):
+    """Messages as tokens."""
+
+    ids: List[int]
+    opened: bool  # the model goes on within its reasoning
+
+
 class Text:
     """A model's tokenizer and its chat template, where it has one."""
 
     def __init__(
         self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None, pooling: Pooling = Pooling(),
+        reasoning_parser: Optional[str] = None,
     ) -> None:  # fmt: skip
         self.tokenizer, self.template, self.pooling = tokenizer, template, pooling
         #: False: the model has no head, and gives embeddings alone
         self.generates = True
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
+        #: how the model marks its reasoning: one of reasoning.FORMS, or reasoning.NONE
+        self.reasoning_parser = reasoning_parser or (reasoning.detect(template.source, tokenizer.has) if template is not None else reasoning.NONE)
 
     def close(self) -> None:
         """Ends the process of the chat template. The text can be used again."""
@@ -239,8 +256,8 @@ class Text:
         if not self.generates:
             raise BadParameter(None, "this model has no head: it gives embeddings (/v1/embeddings, embed), and generates nothing", "unsupported")
 
-    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None, special: bool = False, goes_on: bool = False) -> List[int]:
-        """Token ids of a conversation, up to where the model goes on: behind the head of a new
+    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None, special: bool = False, goes_on: bool = False) -> Conversation:
+        """Tokens of a conversation, up to where the model goes on: behind the head of a new
         message, or (`goes_on`) within the last one."""
         self.need_head()
         checked = check_messages(messages)
@@ -253,7 +270,7 @@ class Text:
         ids = self.tokenizer.encode(unicode("messages", made), special)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
-        return ids
+        return Conversation(ids, reasoning.opened(self.reasoning_parser, made, checked[-1]["content"] if goes_on else None))
 
     def _continued(self, messages: List[Dict[str, Any]], extra: Optional[Dict[str, Any]]) -> str:
         """What the template makes, up to the end of the last message's content. A mark behind the
@@ -268,6 +285,21 @@ class Text:
             raise BadParameter("continue_final_message", "the model's chat template leaves out the last message's content, so it cannot be continued", "unsupported")
         # a template that trims contents does so here, too
         return made[:end] if made.startswith(mark + " ", end) else made[:end].rstrip()
+
+
+def find_reasoning(
+    model_text: Text, given: Dict[str, Any], conversation: Conversation, skip_special: bool, grammar: Optional[Grammar]
+) -> Tuple[Optional[reasoning.Asked], bool, Optional[Grammar]]:
+    """How the reasoning of an answer is found, whether special tokens are left out of its text, and
+    the grammar of the text."""
+    found, special = reasoning.asked(given, model_text.reasoning_parser, conversation.opened), model_text.tokenizer.special
+    if found is None:
+        return None, skip_special, grammar
+    if grammar is not None and found.opened:
+        grammar, inner = reasoning.behind(grammar, found, special), grammar
+        if grammar is None:
+            found, grammar = found._replace(opened=False), inner
+    return found, found.skip_special(skip_special, special), grammar
 
 
 def generation_prompt(given: Dict[str, Any]) -> Tuple[Optional[bool], bool]:

@@ -1,0 +1,119 @@
+/* serve/http/thoughts.c - see serve/http/thoughts.h. */
+#include "serve/http/thoughts.h"
+
+#include "accrt/http.h"
+
+/* No mark has its first byte a second time: what fails to match one is looked at once more. */
+static const struct {
+  const char* open;
+  const char* close;
+} marks[] = {
+    {NULL, NULL},
+    {"<think>", "</think>"},
+    {"[THINK]", "[/THINK]"},
+    {"<seed:think>", "</seed:think>"},
+};
+
+uint32_t accrt_http_thoughts_known(uint32_t form) {
+  const uint32_t kind = form & ~ACCRT_HTTP_REASONING_OPEN;
+  return kind > 0 && kind < sizeof marks / sizeof marks[0];
+}
+
+void accrt_http_thoughts_init(http_thoughts_t* t, const accrt_allocator_t* allocator, uint32_t form,
+                              http_text_t* reasoning) {
+  const uint32_t kind = form & ~ACCRT_HTTP_REASONING_OPEN;
+  memset(t, 0, sizeof *t);
+  t->open = marks[kind].open;
+  t->close = marks[kind].close;
+  t->state = (form & ACCRT_HTTP_REASONING_OPEN) != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
+  t->reasoning = reasoning;
+  accrt_http_text_init(&t->held, allocator);
+}
+
+void accrt_http_thoughts_deinit(http_thoughts_t* t) {
+  accrt_http_text_deinit(&t->held);
+}
+
+static uint32_t is_space(char byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static void put(http_thoughts_t* t, const char* bytes, size_t size) {
+  if (t->reasoning != NULL)
+    accrt_http_put(t->reasoning, bytes, size);
+  t->begun |= size > 0;
+}
+
+static void flush_held(http_thoughts_t* t) {
+  put(t, t->held.data, t->held.size);
+  if (t->reasoning != NULL)
+    t->reasoning->failed |= t->held.failed;
+  accrt_http_text_clear(&t->held);
+}
+
+static void enter(http_thoughts_t* t, thoughts_state_t state) {
+  t->state = state;
+  t->matched = 0;
+  if (state != THOUGHTS_OVER)
+    accrt_http_text_clear(&t->held);
+}
+
+/* White space, then the mark; anything else is the answer. Returns 0 for a byte of it. */
+static uint32_t take_before(http_thoughts_t* t, char byte) {
+  if (byte == t->open[t->matched]) {
+    accrt_http_put(&t->held, &byte, 1);
+    if (t->open[++t->matched] == 0)
+      enter(t, THOUGHTS_INSIDE);
+    return 1;
+  }
+  if (t->matched > 0 || !is_space(byte)) {
+    enter(t, THOUGHTS_OVER);
+    return 0;
+  }
+  accrt_http_put(&t->held, &byte, 1);
+  return 1;
+}
+
+static void take_inside(http_thoughts_t* t, char byte) {
+  if (byte != t->close[t->matched] && t->matched > 0) {
+    flush_held(t);
+    t->matched = 0;
+  }
+  if (byte == t->close[t->matched]) {
+    accrt_http_put(&t->held, &byte, 1);
+    if (t->close[++t->matched] == 0)
+      enter(t, THOUGHTS_AFTER);
+    return;
+  }
+  if (is_space(byte)) {
+    if (t->begun != 0)
+      accrt_http_put(&t->held, &byte, 1);
+    return;
+  }
+  flush_held(t);
+  put(t, &byte, 1);
+}
+
+size_t accrt_http_thoughts_push(http_thoughts_t* t, const char* bytes, size_t size) {
+  size_t i = 0;
+  for (; i < size && t->state != THOUGHTS_OVER; ++i) {
+    if (t->state == THOUGHTS_INSIDE) {
+      take_inside(t, bytes[i]);
+    } else if (t->state == THOUGHTS_BEFORE) {
+      if (take_before(t, bytes[i]) == 0)
+        break;
+    } else if (!is_space(bytes[i])) {
+      enter(t, THOUGHTS_OVER);
+      break;
+    }
+  }
+  return i;
+}
+
+void accrt_http_thoughts_end(http_thoughts_t* t) {
+  if (t->state == THOUGHTS_INSIDE && t->matched > 0)
+    flush_held(t);
+  if (t->state != THOUGHTS_BEFORE)
+    accrt_http_text_clear(&t->held);
+  enter(t, THOUGHTS_OVER);
+}

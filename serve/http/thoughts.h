@@ -1,0 +1,43 @@
+/* serve/http/thoughts.h - the reasoning that a model writes before its answer, in a text that comes
+ * piece by piece.
+ *
+ * Reasoning stands between two marks at the beginning of the text. A chat template may have put the
+ * first mark at the end of the prompt: the text then begins within. White space around the
+ * reasoning is left out. Where a text is cut into pieces changes nothing.
+ */
+#ifndef ACCRT_SERVE_HTTP_THOUGHTS_H_
+#define ACCRT_SERVE_HTTP_THOUGHTS_H_
+
+#include "serve/http/text.h"
+
+typedef enum thoughts_state {
+  THOUGHTS_BEFORE, /* the text may begin with the first mark */
+  THOUGHTS_INSIDE,
+  THOUGHTS_AFTER, /* white space behind the second mark */
+  THOUGHTS_OVER,  /* the rest is no reasoning */
+} thoughts_state_t;
+
+typedef struct http_thoughts {
+  const char* open;
+  const char* close;
+  thoughts_state_t state;
+  uint32_t matched;       /* bytes of a mark */
+  uint32_t begun;         /* there was reasoning */
+  http_text_t* reasoning; /* NULL: it is left out */
+  /* White space and what may be a mark. If the state is THOUGHTS_OVER, the beginning of the answer:
+   * its owner takes it. */
+  http_text_t held;
+} http_thoughts_t;
+
+/* 1: there is such a form (ACCRT_HTTP_REASONING_*, with or without ACCRT_HTTP_REASONING_OPEN). */
+uint32_t accrt_http_thoughts_known(uint32_t form);
+void accrt_http_thoughts_init(http_thoughts_t* thoughts, const accrt_allocator_t* allocator,
+                              uint32_t form, http_text_t* reasoning);
+void accrt_http_thoughts_deinit(http_thoughts_t* thoughts);
+/* Takes bytes of the reasoning. Returns how many: the others, if there are any, are no reasoning,
+ * and come behind `held`. */
+size_t accrt_http_thoughts_push(http_thoughts_t* thoughts, const char* bytes, size_t size);
+/* The text has ended. */
+void accrt_http_thoughts_end(http_thoughts_t* thoughts);
+
+#endif

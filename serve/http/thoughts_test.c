@@ -1,0 +1,180 @@
+/* serve/http/thoughts_test.c - reasoning: what is told apart in each text, wherever it is cut.
+ *
+ * Prints the seed of its random values; ACCRT_TEST_SEED sets it.
+ */
+#include "serve/http/thoughts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "accrt/http.h"
+
+enum { THINK = ACCRT_HTTP_REASONING_THINK, BRACKETS = ACCRT_HTTP_REASONING_BRACKETS };
+enum { SEED = ACCRT_HTTP_REASONING_SEED, OPENED = ACCRT_HTTP_REASONING_OPEN };
+
+typedef struct trial {
+  uint32_t form;
+  const char* text;
+  const char* reasoning;
+  const char* answer;
+} trial_t;
+
+static const trial_t trials[] = {
+    {THINK, "", "", ""},
+    {THINK, "Hello, world. \n", "", "Hello, world. \n"},
+    {THINK, " \n Hello", "", " \n Hello"},
+    {THINK, " \n", "", " \n"},
+    {THINK, "<thin", "", "<thin"},
+    {THINK, "\n<thing>", "", "\n<thing>"},
+    {THINK, "Hm <think>x</think>y", "", "Hm <think>x</think>y"},
+    {THINK, "<think>\nOne.\n\nTwo \n</think>\n\nYes.\n", "One.\n\nTwo", "Yes.\n"},
+    {THINK, "\n<think>a</think>b", "a", "b"},
+    {THINK, "<think>\n\n</think>\n\nb", "", "b"},
+    {THINK, "<think>a < b, </ think> </thinks></think>b", "a < b, </ think> </thinks>", "b"},
+    {THINK, "<think>a</think></think>", "a", "</think>"},
+    {THINK, "<think>a</think><think>b</think>", "a", "<think>b</think>"},
+    {THINK, "<think>\xC3\xA9 \xE2\x82\xAC</think>\xC3\xA9", "\xC3\xA9 \xE2\x82\xAC", "\xC3\xA9"},
+    {THINK, "<think> <</think>b", "<", "b"},
+    /* Texts that end too soon. */
+    {THINK, "<think>a \n", "a", ""},
+    {THINK, "<think>a </thi", "a </thi", ""},
+    {THINK, "<think>a</think> \n", "a", ""},
+    /* The prompt has the first mark. */
+    {THINK | OPENED, "\nOne.\n</think>\n\nYes.", "One.", "Yes."},
+    {THINK | OPENED, "</think>Yes.", "", "Yes."},
+    {THINK | OPENED, "<think>a</think>b", "<think>a", "b"},
+    {THINK | OPENED, "a", "a", ""},
+    {BRACKETS, "[THINK]a [b] [/b]</think>[/THINK]c", "a [b] [/b]</think>", "c"},
+    {SEED | OPENED, "a</seed:think>\n<think>", "a", "<think>"},
+    {SEED, "<seed:think>a</think></seed:think>b", "a</think>", "b"},
+};
+
+static uint64_t random_state;
+static uint64_t next_random(void) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return random_state;
+}
+
+typedef struct reading {
+  http_text_t reasoning, answer;
+  http_thoughts_t thoughts;
+} reading_t;
+
+static void start(reading_t* r, uint32_t form, uint32_t is_left_out) {
+  accrt_http_text_init(&r->reasoning, &accrt_http_allocator_system);
+  accrt_http_text_init(&r->answer, &accrt_http_allocator_system);
+  accrt_http_thoughts_init(&r->thoughts, &accrt_http_allocator_system, form,
+                           is_left_out ? NULL : &r->reasoning);
+}
+static void stop(reading_t* r) {
+  accrt_http_thoughts_deinit(&r->thoughts);
+  accrt_http_text_deinit(&r->reasoning);
+  accrt_http_text_deinit(&r->answer);
+}
+
+static void take_held(reading_t* r) {
+  if (r->thoughts.state != THOUGHTS_OVER)
+    return;
+  accrt_http_put(&r->answer, r->thoughts.held.data, r->thoughts.held.size);
+  accrt_http_text_clear(&r->thoughts.held);
+}
+
+static void push(reading_t* r, const char* bytes, size_t size) {
+  const size_t used = accrt_http_thoughts_push(&r->thoughts, bytes, size);
+  assert_true(used <= size && (used == size || r->thoughts.state == THOUGHTS_OVER));
+  take_held(r);
+  accrt_http_put(&r->answer, bytes + used, size - used);
+}
+
+static void push_in_pieces(reading_t* r, const char* text, size_t size, uint32_t round) {
+  for (size_t at = 0; at < size;) {
+    size_t piece = round == 0 ? size : 1 + (round == 1 ? 0 : next_random() % (round % 23 + 1));
+    piece = piece < size - at ? piece : size - at;
+    push(r, text + at, piece);
+    at += piece;
+  }
+  accrt_http_thoughts_end(&r->thoughts);
+  take_held(r);
+}
+
+static void check_text(http_text_t* text, const char* expected) {
+  accrt_http_put(text, "", 1);
+  assert_string_equal(text->data, expected);
+}
+
+static void test_texts_in_all_pieces(void** state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; ++i) {
+    for (uint32_t round = 0; round < 200; ++round) {
+      reading_t r;
+      const uint32_t is_left_out = round % 5 == 4;
+      start(&r, trials[i].form, is_left_out);
+      push_in_pieces(&r, trials[i].text, strlen(trials[i].text), round);
+      check_text(&r.reasoning, is_left_out ? "" : trials[i].reasoning);
+      check_text(&r.answer, trials[i].answer);
+      stop(&r);
+    }
+  }
+}
+
+static void append_random(char* text, size_t* size, const char* const* words, uint32_t count) {
+  const char* word = words[next_random() % count];
+  memcpy(text + *size, word, strlen(word));
+  *size += strlen(word);
+}
+
+/* Of texts of marks and pieces of them, all bytes but white space and two marks are kept. */
+static void test_random_texts_lose_nothing(void** state) {
+  (void)state;
+  static const char* const words[] = {"<think>",  "</think>", "<",  "</", "think>", "a",
+                                      "\xC3\xA9", " ",        "\n", ">",  "\t",     "</think"};
+  for (uint32_t round = 0; round < 20000; ++round) {
+    char text[256];
+    size_t size = 0;
+    for (uint64_t left = next_random() % 16; left > 0; --left)
+      append_random(text, &size, words, sizeof words / sizeof *words);
+    reading_t r;
+    start(&r, THINK | (round % 2 != 0 ? OPENED : 0u), 0);
+    push_in_pieces(&r, text, size, 2 + round % 20);
+    size_t kept[2] = {0, 0};
+    for (size_t i = 0; i < size; ++i)
+      kept[0] += strchr(" \n\t", text[i]) == NULL;
+    http_text_t* const parts[] = {&r.reasoning, &r.answer};
+    for (uint32_t part = 0; part < 2; ++part)
+      for (size_t i = 0; i < parts[part]->size; ++i)
+        kept[1] += strchr(" \n\t", parts[part]->data[i]) == NULL;
+    const size_t lost = kept[0] - kept[1];
+    assert_true(lost == 0 || lost == 7 || lost == 8 || lost == 15);
+    stop(&r);
+  }
+}
+
+static void test_forms_that_are_known(void** state) {
+  (void)state;
+  assert_true(accrt_http_thoughts_known(THINK) && accrt_http_thoughts_known(SEED | OPENED));
+  assert_false(accrt_http_thoughts_known(0) || accrt_http_thoughts_known(OPENED) ||
+               accrt_http_thoughts_known(99) || accrt_http_thoughts_known(512));
+}
+
+int main(void) {
+  const char* given = getenv("ACCRT_TEST_SEED");
+  random_state =
+      given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) * 0x9E3779B97F4A7C15u;
+  random_state += random_state == 0;
+  printf("seed %llu\n", (unsigned long long)random_state);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_texts_in_all_pieces),
+      cmocka_unit_test(test_random_texts_lose_nothing),
+      cmocka_unit_test(test_forms_that_are_known),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
