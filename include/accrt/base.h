@@ -53,8 +53,18 @@
 #endif
 
 #ifdef __cplusplus
+#ifdef __GNUC__
+/* In C++ a function hides the constructor of a struct that has its name, as accrt_device_info does.
+ * It does no harm, because the structs have no constructors of their own. */
+#define ACCRT_BEGIN                                                                                \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wshadow\"") extern "C" {
+#define ACCRT_END                                                                                  \
+  }                                                                                                \
+  _Pragma("GCC diagnostic pop")
+#else
 #define ACCRT_BEGIN extern "C" {
 #define ACCRT_END }
+#endif
 #define ACCRT_STATIC_ASSERT(condition, message) static_assert(condition, message)
 #else
 #define ACCRT_BEGIN

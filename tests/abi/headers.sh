@@ -1,9 +1,10 @@
 #!/bin/sh
 # Each public header compiles alone, as C11 and as C++17, with gcc and with clang, warnings as
-# errors; kernel.h also freestanding, as kernels are built. Prints one line per failure.
+# errors; kernel.h also freestanding, as kernels are built. The warnings are those of careful
+# programs that find the headers by -I, as pkg-config says. Prints one line per failure.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-WARN="-Wall -Wextra -Wpedantic -Werror -fsyntax-only -Iinclude"
+WARN="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Werror -fsyntax-only -Iinclude"
 compiled=0
 failed=0
 
