@@ -322,10 +322,10 @@ ACCRT_API void accrt_call_release(accrt_call_t* call);
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* out_index);
 /** Binds a tensor to an input, or storage of the caller to a result. The call retains
- * tensor->buffer. Plain memory must stay valid until the last run is complete. NULL unbinds: an
- * optional input is then absent, and the runtime allocates a result. Data type and rank are checked
- * here, sizes when it runs. An argument must be contiguous and aligned to 16 bytes, or to its
- * element if that is smaller.
+ * tensor->buffer. Plain memory must stay valid until the last run is complete. NULL unbinds (a
+ * scalar input, too): an optional input is then absent, and the runtime allocates a result. Data
+ * type and rank are checked here, sizes when it runs. An argument must be contiguous and aligned to
+ * 16 bytes, or to its element if that is smaller.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (index); ACCRT_ERROR_TYPE_MISMATCH;
  *   ACCRT_ERROR_SHAPE_MISMATCH (the rank, or not contiguous); ACCRT_ERROR_INVALID_ARGUMENT (the
  *   alignment, or a scalar input). On failure the binding stays as it was. Since: 0.1 */

@@ -6,8 +6,10 @@ It needs no numpy: arrays are read through the buffer protocol or their array in
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import struct
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from . import _ffi, _nibbles
 from ._bits import refuse_masked
@@ -121,23 +123,37 @@ def _flat(value: Any, shape: list[int], depth: int, out: list[Any], path: str) -
         _flat(item, shape, depth + 1, out, f"{path}[{i}]")
 
 
-def _bf16_bits(value: float) -> int:
-    """Nearest, ties to even."""
-    try:
-        bits = int.from_bytes(struct.pack("<f", value), "little")
-    except OverflowError:
-        bits = 0xFF800000 if value < 0 else 0x7F800000
-    if value != value:
-        return 0x7FC0
-    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+def _bf16(value: Any) -> bytes:
+    """Nearest, ties to even. OverflowError for a finite number that would become infinite."""
+    near = struct.pack("<f", value)
+    bits, (single,), value = int.from_bytes(near, "little"), struct.unpack("<f", near), float(value)
+    if single != single:
+        return b"\xc0\x7f"
+    if bits & 0xFFFF == 0x8000 and single != value:  # only the rounding to f32 made it a tie
+        bits += 1 if abs(value) > abs(single) else -1
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    if bits & 0x7FFF == 0x7F80 and not math.isinf(single):
+        raise OverflowError("too large for bf16")
+    return bits.to_bytes(2, "little")
 
 
-def _first_wrong(numbers: list[Any], shape: Sequence[int], code: str) -> str:
+def _bool(value: Any) -> bytes:
+    """True, False, 1 and 0: the others would become True."""
+    if isinstance(value, (str, bytes)) or not (value == 0 or value == 1):
+        raise TypeError("neither True nor False")
+    return b"\1" if value else b"\0"
+
+
+_PACKERS: dict[str, Callable[[Any], bytes]] = {"bf16": _bf16, "bool": _bool}
+_WRONG = (struct.error, OverflowError, TypeError, ValueError)
+
+
+def _first_wrong(numbers: list[Any], shape: Sequence[int], pack: Callable[[Any], bytes]) -> str:
     """The first element that is no number of this type: where it is, and what."""
     for i, number in enumerate(numbers):
         try:
-            struct.pack("<" + code, number)
-        except (struct.error, OverflowError, TypeError):
+            pack(number)
+        except _WRONG:
             place = ""
             for size in reversed(shape):
                 i, at = divmod(i, size)  # noqa: PLW2901
@@ -152,19 +168,15 @@ def _from_numbers(value: Any, dtype: int) -> View:
     numbers: list[Any] = []
     _flat(value, shape, 0, numbers, "the list")
     name = _NAMES[dtype]
-    if name == "bf16":
-        try:
-            code, numbers = "H", [_bf16_bits(float(number)) for number in numbers]
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"the list does not fit {name}: {_first_wrong(numbers, shape, 'd') or error}") from None
-    else:
-        code = _CODES.get(name, "")
-    if not code:
+    code = _CODES.get(name, "")
+    pack = _PACKERS.get(name)
+    if not code and pack is None:
         raise TypeError(f"lists of {name} are not supported: pass its bits as an array")
     try:
-        data = struct.pack(f"<{len(numbers)}{code}", *numbers)
-    except (struct.error, OverflowError, TypeError) as error:
-        raise ValueError(f"the list does not fit {name}: {_first_wrong(numbers, shape, code) or error}") from None
+        data = b"".join(map(pack, numbers)) if pack is not None else struct.pack(f"<{len(numbers)}{code}", *numbers)
+    except _WRONG as error:
+        wrong = _first_wrong(numbers, shape, pack or functools.partial(struct.pack, "<" + code))
+        raise ValueError(f"the list does not fit {name}: {wrong or error}") from None
     return _owned(data, dtype, shape)
 
 

@@ -290,7 +290,8 @@ class Handle:
     def __reduce_ex__(self, protocol):
         # A copy would share the one reference, and end it. This also answers copy.copy and
         # copy.deepcopy.
-        raise TypeError(f"a {type(self).__name__} is a handle of this process: it can be neither copied nor pickled; another process makes its own")
+        name = type(self).__name__
+        raise TypeError(f"a{'n'[:name[0] in 'AEIOU']} {name} is a handle of this process: it can be neither copied nor pickled; another process makes its own")
 
     def __enter__(self: _Self) -> _Self:
         return self

@@ -165,8 +165,11 @@ class Call(Handle):
         self._planned = False
         prepared = self._prepared
         signature, argument, inputs = prepared.signature, prepared.arguments[index], prepared.inputs
-        if argument.kind == "scalar" and value is not None:
-            check(lib.accrt_call_set_scalar(self.handle, index, int64(value, argument.name)))
+        if argument.kind == "scalar":
+            if value is None:  # not the number of the run before
+                check(lib.accrt_call_set_tensor(self.handle, index, None))
+            else:
+                check(lib.accrt_call_set_scalar(self.handle, index, int64(value, argument.name)))
             return
         view = None
         if value is not None:

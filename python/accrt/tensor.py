@@ -340,7 +340,13 @@ class Tensor:
         return math.ceil(self._value("ceil()"))
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)
+        if spec and self.size == 1:
+            return format(self.item(), spec)
+        try:
+            return format(str(self), spec)
+        except ValueError:
+            self._value(f"format {spec!r}")
+            raise
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a Tensor is memory of this process: it can be neither copied nor pickled; numpy() and tolist() give what can")

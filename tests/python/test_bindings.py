@@ -230,8 +230,10 @@ def test_handles_are_neither_copied_nor_pickled(program):
     session = program.session()
     for handle in (session, program, program.bundle, program.device):
         for how in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match=f"a {type(handle).__name__} is a handle.*; another process makes its own"):
+            with pytest.raises(TypeError, match=f"^a {type(handle).__name__} is a handle.*; another process makes its own"):
                 how(handle)
+    with pytest.raises(TypeError, match="^an Instance is a handle"):
+        copy.copy(program.device.instance)
     assert session.weighted(np.ones(16, np.float32)).numpy()[0] == 2
 
 
@@ -246,6 +248,24 @@ def test_scalars_are_whole_numbers_that_fit(program):
             session.steps(x, y, count=wrong)
     session.steps(x, y, count=np.int64(3))
     assert (y == 3).all()
+
+
+def test_none_unbinds_a_scalar(program):
+    """A call without a number must not run with the number of the call before it."""
+    session = program.session()
+    x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
+    call = session.steps.bind(x, y, 7)
+    call()
+    call.set("count", None)
+    session.steps(x, y, 2)
+    for run in (call, lambda: session.steps(x, y, None), lambda: session.steps(x, y, count=None), lambda: session.steps(x, y, None, copy=True)):
+        with pytest.raises(accrt.InvalidArgumentError, match="'count'.* is not bound"):
+            run()
+    assert (y == 9).all()
+    call.set("count", 1)
+    call()
+    session.steps(x, y, 2)
+    assert (y == 12).all()
 
 
 def test_named_inputs_scalars_and_optionals(program):

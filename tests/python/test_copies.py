@@ -1,12 +1,19 @@
 """`copy=True`: arrays that are strided, of the other byte order or misaligned, memoryviews, nested
 lists, numbers; each is copied where the runtime cannot take it as it lies, and refused without."""
 import array
+import ctypes
+import fractions
+import math
+import random
 import struct
 
 import numpy as np
 import pytest
+import rotation
 
 import accrt
+from accrt import _copies
+from accrt.tensor import DTYPES
 
 RNG = np.random.default_rng(5)
 
@@ -94,6 +101,53 @@ def test_lists_and_numbers(model):
         model.twice_f32([[1, 2]])
     with pytest.raises(TypeError):
         model.twice_f32({"a": 1}, copy=True)
+
+
+def packed(numbers, dtype: str) -> bytes:
+    """What a list becomes as an argument of this type."""
+    view = _copies._from_numbers(numbers, DTYPES[dtype])
+    return ctypes.string_at(view.c.data, len(numbers) * {"bf16": 2, "bool": 1}[dtype])
+
+
+def bf16_value(bits: int) -> fractions.Fraction:
+    """The value of a pattern without a sign; that of infinity is what would come next."""
+    exponent, mantissa = bits >> 7, bits & 127
+    return fractions.Fraction(mantissa + 128 * (exponent > 0)) * fractions.Fraction(2) ** (max(exponent, 1) - 134)
+
+
+def nearest_bf16(value: float) -> int:
+    """By exact arithmetic; ties to even."""
+    exact, low, high = abs(fractions.Fraction(value)), 0, 0x7F80
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if bf16_value(middle) <= exact else (low, middle)
+    below, above = exact - bf16_value(low), bf16_value(high) - exact
+    up = above < below or (above == below and low % 2 == 1)
+    return (low + up) | (0x8000 if math.copysign(1, value) < 0 else 0)
+
+
+def test_numbers_become_the_nearest_bf16():
+    draw = random.Random(rotation.seed())
+    numbers = [0.0, -0.0, 1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 3 * 2**-8 - 2**-40, -(1 + 2**-8 + 2**-40), 2.0**-134, 2.0**-134 * (1 + 2**-30), 1e-60, 3.3895e38]
+    for _ in range(300):
+        tie = float((bf16_value(k := draw.randrange(0x7F00)) + bf16_value(k + 1)) / 2)
+        numbers += [tie, math.nextafter(tie, math.inf), math.nextafter(tie, 0), draw.choice((-1, 1)) * math.ldexp(draw.uniform(1, 2), draw.randrange(-140, 127))]
+    found = struct.unpack(f"<{len(numbers)}H", packed(numbers, "bf16"))
+    for number, bits in zip(numbers, found):
+        assert bits == nearest_bf16(number), (number, hex(bits), hex(nearest_bf16(number)))
+    assert packed([math.inf, -math.inf, 3, True, np.float32(2)], "bf16") == struct.pack("<5H", 0x7F80, 0xFF80, 0x4040, 0x3F80, 0x4000)
+    assert packed([math.nan], "bf16") == struct.pack("<H", 0x7FC0)
+
+
+@pytest.mark.parametrize(("dtype", "wrong"), [("bf16", 1e40), ("bf16", -3.4e38), ("bf16", 1 << 128), ("bf16", "3"), ("bf16", None), ("bf16", 1j), ("bf16", b"3"),
+                                              ("bool", "3"), ("bool", 2), ("bool", 0.5), ("bool", None), ("bool", math.nan), ("bool", [1])])
+def test_what_does_not_fit_is_refused_and_not_changed(dtype, wrong):
+    with pytest.raises(ValueError, match=f"^the list does not fit {dtype}: element .1. is |and others at its depth are numbers"):
+        packed([1, wrong], dtype)
+
+
+def test_lists_of_bool():
+    assert packed([True, False, 1, 0, 1.0, np.bool_(True)], "bool") == b"\1\0\1\0\1\1"
 
 
 def test_buffers_of_other_orders(model):

@@ -255,3 +255,10 @@ def test_four_bits(device):
     assert accrt.Tensor(buffer, "u4", (2, 3), (4, 1)).tolist() == [[0, 1, 2], [4, 5, 8]]
     large = accrt.Tensor(accrt.Pool(device).buffer(1024), "u4", (2048,))
     assert str(large).count("...") == 1
+
+
+def test_a_format_for_numbers_asks_for_one_element(device):
+    many, one = tensor_of(np.ones((2, 3), np.float32), device), tensor_of(np.full((1, 1), 2.5, np.float32), device)
+    assert f"{one:.2f}" == "2.50" and f"{many}" == str(many) and f"{many:>200}".endswith(str(many))
+    with pytest.raises(ValueError, match=r"^format '.2f' of a tensor of shape \[2, 3\]: it takes one element, and this one has 6$"):
+        format(many, ".2f")
