@@ -3,6 +3,8 @@ determinism."""
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 
 import numpy as np
 import pytest
@@ -236,6 +238,22 @@ def test_an_optional_input_may_be_left_out():
         if loaded is not None:
             (made,) = ch.run_in_runtime(loaded.session(), m, "f", [f32(5, 3), given], {}, [got])
             assert made.tobytes() == got.tobytes()
+
+
+@pytest.mark.parametrize(("hosts", "targets", "warned"), [([], None, True), (["x86-64-v3"], None, False), ([], ["cuda"], False)])
+def test_without_a_c_compiler_the_user_hears_that_no_host_runs_it(monkeypatch, hosts, targets, warned):
+    """NVRTC alone compiles for GPUs: the bundle was made, and a host refused it much later."""
+    m = Module("gpu_alone")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [4]) * 2.0)
+    monkeypatch.setattr(driver.image, "available_targets", lambda: (hosts, {}))
+    monkeypatch.setattr(driver.nvcc, "available_targets", lambda: (["sm_90"], {}))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with contextlib.suppress(driver.image.ImageError):  # no compiler for GPUs either
+            driver.compile_writer(m, targets)
+    assert [str(one.message) for one in found if "no C compiler" in str(one.message)] == (
+        ['there is no C compiler, so the bundle is for CUDA alone and runs on no host; targets=["cuda"] says that it shall be'] if warned else [])
 
 
 def test_targets_are_those_of_the_devices_that_a_bundle_is_for():

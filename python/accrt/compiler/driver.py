@@ -89,6 +89,8 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, targ
     demanded = targets is not None
     caps = None if target_caps is None else bw.TargetCaps.of(target_caps)
     names = _for_readers(default_targets() if targets is None else _expanded(targets), caps, demanded)
+    if caps is None and not demanded and not set(names) & set(HOST_TARGETS):
+        warnings.warn('there is no C compiler, so the bundle is for CUDA alone and runs on no host; targets=["cuda"] says that it shall be', stacklevel=3)
     if demanded and not names:
         raise image.ImageError(f"targets is an empty list; there are {', '.join(DEFAULT_TARGETS)} and cuda, and None is all that can be built here")
     module_targets = {"host": [n for n in names if n in HOST_TARGETS], "cuda": [n for n in names if n in CUDA_TARGETS]}
