@@ -34,7 +34,8 @@ def from_cuda_array(source: Any, device: Device, stream: Stream | None = None) -
     memory stays alive until the device is done with it.
 
     Args:
-        source: the array. device: the GPU that has it.
+        source: the array.
+        device: the GPU that has it.
         stream: the accrt.Stream that will use it: work of the array's own stream then comes first.
             Without it, that work is waited for here.
     Raises:

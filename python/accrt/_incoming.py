@@ -14,7 +14,7 @@ from ._views import (
     contiguous_strides,
 )
 from .errors import InvalidArgumentError, UnsupportedError
-from .instance import Device
+from .instance import Device, default_instance
 from .memory import Buffer
 
 if TYPE_CHECKING:
@@ -26,20 +26,30 @@ _TRACED = "a tensor that is traced has no memory: accrt.{0}.{1} makes a function
 META = "the tensor is on torch's meta device, which has shapes and no values: pass one with memory (torch.empty_like(t, device='cpu'))"
 
 
-def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
+def _device_of(source: Any) -> Device:
+    """Of the default instance; memory of the host, pinned or not, is the host's."""
+    kind, index = source.__dlpack_device__()
+    return default_instance().device(f"cuda:{index}" if kind == _CUDA else "host")
+
+
+def from_dlpack(source: Any, device: Device | None = None, stream: Any = None) -> Tensor:
     """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive
     while the result does.
 
     Args:
-        source: numpy array, torch tensor, JAX array, ...: whatever has __dlpack__. What comes in
-            the form before DLPack 1.0 (JAX's) is read-only here, because it cannot say whether it
-            may be written. device: the accrt.Device that will use it.
+        source: a numpy array, a torch tensor, a JAX array or another object with __dlpack__. A
+            tensor in the form before DLPack 1.0 (JAX's) is read-only here, because it cannot say
+            whether it may be written.
+        device: the accrt.Device that will use it. None: the device that has the memory, of the
+            default instance.
         stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then
             comes first. Without it, that work is waited for here.
     """
-    target = need(device, Device)
     if not hasattr(source, "__dlpack__"):
         raise TypeError(f"source is {describe(source)}, which has no __dlpack__")
+    if device is None:
+        device = _device_of(source)
+    target = need(device, Device)
     refuse_masked(source)
     if getattr(source, "is_meta", False) is True:
         raise BufferError(META)

@@ -180,6 +180,25 @@ def test_dlpack_both_ways(program, device):
     assert (session.weighted(tensor).numpy() == 2 * source + 2 * np.arange(16)).all()
 
 
+def test_dlpack_without_a_device_is_the_memorys_own():
+    source = np.arange(6, dtype=np.float32)
+    tensor = accrt.from_dlpack(source)
+    assert tensor.buffer.address == source.ctypes.data and tensor.tolist() == source.tolist()
+    assert tensor.buffer.device.name == accrt.default_instance().device("host").name
+
+    class Elsewhere:  # it is asked for its device before its memory
+        def __dlpack_device__(self):
+            return 2, 1000
+
+        def __dlpack__(self, **_named):
+            raise AssertionError("no capsule is made")
+
+    with pytest.raises(accrt.NotFoundError, match="cuda:1000"):
+        accrt.from_dlpack(Elsewhere())
+    with pytest.raises(TypeError, match="^source is .*, which has no __dlpack__"):
+        accrt.from_dlpack(3)
+
+
 @pytest.mark.skipif(tuple(map(int, np.__version__.split(".")[:2])) < (2, 1), reason="numpy before 2.1 has no versioned DLPack")
 def test_dlpack_read_only_is_not_written(program, device):
     source = np.zeros(4, np.float32)
