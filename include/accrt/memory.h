@@ -113,14 +113,16 @@ ACCRT_ASSERT_LAYOUT(accrt_buffer_options_t, label, 40);
  * @param out_buffer Owned by the caller.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_DEVICE_MEMORY (even after all free memory was trimmed; the
  *   message lists who holds what); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_OVERFLOW;
- *   ACCRT_ERROR_UNSUPPORTED (the device's pool of imports). Thread-safe. Since: 0.1 */
+ *   ACCRT_ERROR_UNSUPPORTED (a pool of kind ACCRT_MEMORY_IMPORTED, which holds imports only).
+ *   Thread-safe. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
                                              const accrt_buffer_options_t* options,
                                              accrt_buffer_t** out_buffer);
 /** Wraps memory that the caller owns, without a copy: host memory, or memory of this device (CUDA:
  * a device pointer).
  * @param release called once with `user`, on any thread, under no lock, when the last reference and
- *   the last use on any stream are gone. NULL: the memory must outlive the buffer.
+ *   the last use on any stream are gone. It may come after accrt_stream_synchronize has returned.
+ *   NULL: the memory must outlive the buffer and all its uses.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (the device cannot reach
  *   it); ACCRT_ERROR_OVERFLOW (the range goes beyond the last address). On failure `release` is not
  *   called. Since: 0.1 */

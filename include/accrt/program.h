@@ -352,8 +352,8 @@ ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t inde
  *   ACCRT_ERROR_KERNEL, ACCRT_ERROR_DEVICE_LOST: the session is poisoned until reset.
  *   ACCRT_ERROR_CANCELLED: the same, after accrt_session_cancel. ACCRT_ERROR_POISONED: the session
  *   had failed before. ACCRT_ERROR_TIMEOUT: the run goes on. If the message says "planning", the
- *   limit passed while the plan was made: nothing has run, and accrt_call_wait waits for the run
- *   before. Since: 0.1 */
+ *   limit passed while the plan was made: nothing has run, and accrt_call_wait waits for the
+ *   previous run. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns);
 /** Runs the call, and waits for it for at most timeout_ns. It is for callers that must do something
  * else in between, such as an interpreter that looks for signals; they call accrt_call_wait

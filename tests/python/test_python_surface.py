@@ -25,6 +25,13 @@ def compiled(folder, source):
     return out
 
 
+@pytest.mark.parametrize("name", ["accrt", "accrt.torch", "accrt.jax", "accrt.serve", "accrt.models", "accrt.compiler", "accrt.from_torch", "accrt.from_onnx"])
+def test_dir_has_the_public_names(name):
+    """What a notebook completes: names are imported when they are first used."""
+    code = f"import {name} as module; print(sorted(set(module.__all__) - set(dir(module))))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
 def test_every_public_name_is_fuzzed():
     found, known = python_surface.surface(), set(python_surface.OPERATIONS)
     assert found - known == set(), "new public names: tests/fuzz/python_surface.py has to know what they take"

@@ -31,3 +31,7 @@ def __getattr__(name: str) -> Any:
     from . import _function
     value = globals()[name] = getattr(_function, name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -116,6 +116,10 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module("." + home, __name__), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def _decoder(checkpoint: Checkpoint, options: Options) -> "Decoder":
     from . import _registry
 

@@ -34,5 +34,9 @@ def __getattr__(name: str) -> Any:
     return module if name == home else getattr(module, name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = ["BadParameter", "Bytes", "ChatTemplate", "Engine", "Event", "Hub", "Loaded", "Model", "PARAMETERS", "Request", "Server", "Text",
            "Tokenizer", "load", "simulated"]  # fmt: skip

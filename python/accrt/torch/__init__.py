@@ -36,3 +36,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError("accrt.torch needs torch: pip install torch") from error
     value = globals()[name] = getattr(importlib.import_module("." + _HOME[name], __name__), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
