@@ -90,7 +90,7 @@ def _type_advice(own: str, got: str, argument, value: Any) -> str:
                 f"call.set({argument.name!r}, array, dtype={own!r})")
     if own in _TYPESTR and isinstance(value, Tensor) and argument.kind == "read":
         return f"; numpy.asarray(tensor, {_NUMPY_NAMES[own]!r}) converts it"
-    if own in _TYPESTR and (typestr or _is_torch(value)) and not isinstance(value, Tensor):
+    if own in _TYPESTR and (typestr or _is_torch(value) or hasattr(value, "astype")) and not isinstance(value, Tensor):
         return f"; {unless_written(argument.kind, _converted(own, value), f'an array of {_NUMPY_NAMES[own]}')}"
     if own in BIT_TYPES:
         return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"

@@ -126,6 +126,14 @@ def test_what_is_refused_by_its_name(session, name, how):
         call.set("x", x, dtype="u8")
 
 
+@pytest.mark.parametrize("name", sorted(MAPPED))
+def test_an_array_for_a_type_of_numpy_hears_how_to_convert_it(session, name):
+    given = np.ones(32, dtype(name))
+    with pytest.raises(accrt.TypeMismatchError, match=f"got {MAPPED[name]}; array.astype\\('uint8'\\) converts it$"):
+        session.u8(given)
+    assert session.u8(given.astype("uint8")).tolist() == [1] * 32
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_bits_are_said_to_be_bits(session, name):
     """An uint8 that holds a type of 8 bits goes in as one where that is asked for."""
