@@ -392,10 +392,9 @@ ACCRT_RARE static accrt_status_t give_up_signals(accrt_call_t* call,
   return status == ACCRT_ERROR_POISONED ? ACCRT_OK : status;
 }
 
-accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
-                                 uint32_t wait_count, const accrt_timepoint_t* signals,
-                                 uint32_t signal_count) {
-  ACCRT_ENTER(call);
+static accrt_status_t submit(accrt_call_t* call, const accrt_timepoint_t* waits,
+                             uint32_t wait_count, const accrt_timepoint_t* signals,
+                             uint32_t signal_count) {
   ACCRT_USE_SESSION(call->session);
   accrt_status_t status = check_timepoints(call, waits, wait_count, "waits");
   if (status == ACCRT_OK)
@@ -423,4 +422,16 @@ accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* wa
       return give_up_signals(call, signals + i, signal_count - i, status);
   }
   return ACCRT_OK;
+}
+
+/* A thread that waits for a signal may release the call, and with it the session, before this
+ * function returns. */
+accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
+                                 uint32_t wait_count, const accrt_timepoint_t* signals,
+                                 uint32_t signal_count) {
+  ACCRT_ENTER(call);
+  accrt_call_t* kept = signal_count != 0 ? accrt_call_retain(call) : NULL;
+  const accrt_status_t status = submit(call, waits, wait_count, signals, signal_count);
+  accrt_call_release(kept);
+  return status;
 }

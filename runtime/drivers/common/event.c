@@ -219,15 +219,14 @@ static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, 
   return accrt_device_check_same("event", event->device, "stream", stream->device);
 }
 
-accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
-  ACCRT_ENTER(stream, event);
+static accrt_status_t record(accrt_stream_t* stream, accrt_event_t* event) {
   accrt_status_t status = check_event(stream, event, false);
   if (status != ACCRT_OK || record_native(stream, event, &status))
     return status;
   latest_t old, new;
   ACCRT_TRY(begin_record(event, stream, &old, &new));
   const accrt_request_t request = {.kind = ACCRT_OP_RECORD,
-                                   .name = __func__,
+                                   .name = "accrt_stream_record",
                                    .semaphore = new.semaphore,
                                    .value = new.value,
                                    .event = event,
@@ -239,6 +238,17 @@ accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event)
     undo_record(event, &old, &new);
   }
   accrt_semaphore_unref(new.semaphore); /* the caller's */
+  return status;
+}
+
+/* A thread that waits for the event may release both before this function returns. */
+accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
+  ACCRT_ENTER(stream, event);
+  accrt_stream_hold(stream);
+  accrt_object_retain(&event->object);
+  const accrt_status_t status = record(stream, event);
+  accrt_event_unref(event);
+  accrt_stream_let_go(stream);
   return status;
 }
 

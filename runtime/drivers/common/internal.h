@@ -54,6 +54,10 @@ typedef struct accrt_stream_work {
 
 /* Internal references hold the object and not the instance, for what ends with it. */
 void accrt_stream_ref(accrt_stream_t* stream);
+/* For functions that tell other threads something: keeps the stream and its instance until they
+ * return. The second may end both. */
+void accrt_stream_hold(accrt_stream_t* stream);
+void accrt_stream_let_go(accrt_stream_t* stream);
 void accrt_stream_unref(accrt_stream_t* stream);
 accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream);
 /* Number of the last submission that the stream took. */

@@ -85,15 +85,20 @@ static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t*
   return ACCRT_OK;
 }
 
-/* Another thread may settle the operation. A notification or a thread that waits for the semaphore
- * may then release the stream and the instance before the enqueue returns. */
-static accrt_status_t enqueue_held(accrt_stream_t* stream, const accrt_request_t* request) {
-  accrt_instance_t* instance = accrt_instance_retain(stream->instance);
+/* ---- What tells other threads ----
+ *
+ * A thread that waits for what is enqueued here, and a notification, may release the stream, the
+ * semaphore and the instance before the enqueue returns. */
+
+void accrt_stream_hold(accrt_stream_t* stream) {
+  (void)accrt_instance_retain(stream->instance);
   accrt_stream_ref(stream);
-  const accrt_status_t status = accrt_stream_enqueue(stream, request, NULL);
+}
+
+void accrt_stream_let_go(accrt_stream_t* stream) {
+  accrt_instance_t* instance = stream->instance;
   accrt_stream_unref(stream);
   accrt_instance_release(instance);
-  return status;
 }
 
 accrt_status_t accrt_inner_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
@@ -127,14 +132,18 @@ accrt_status_t accrt_inner_stream_signal(accrt_stream_t* stream, accrt_semaphore
     return accrt_semaphore_poisoned(semaphore);
   if (accrt_upper_device(stream->device)->caller_runs)
     atomic_store_explicit(&semaphore->on_caller, 1, memory_order_relaxed);
-  accrt_status_t status = ACCRT_OK;
-  if (stream->native && accrt_stream_signal_native(stream, semaphore, value, &status))
-    return status;
   const accrt_request_t request = {.kind = ACCRT_OP_SIGNAL,
                                    .name = "accrt_stream_signal",
                                    .semaphore = semaphore,
                                    .value = value};
-  return enqueue_held(stream, &request);
+  accrt_status_t status = ACCRT_OK;
+  accrt_stream_hold(stream);
+  accrt_object_retain(&semaphore->object);
+  if (!stream->native || !accrt_stream_signal_native(stream, semaphore, value, &status))
+    status = accrt_stream_enqueue(stream, &request, NULL);
+  accrt_semaphore_unref(semaphore);
+  accrt_stream_let_go(stream);
+  return status;
 }
 
 accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
@@ -153,7 +162,10 @@ accrt_status_t accrt_inner_stream_notify(accrt_stream_t* stream,
                                    .name = "accrt_stream_notify",
                                    .notify = notify,
                                    .notify_user = user};
-  return enqueue_held(stream, &request);
+  accrt_stream_hold(stream);
+  const accrt_status_t status = accrt_stream_enqueue(stream, &request, NULL);
+  accrt_stream_let_go(stream);
+  return status;
 }
 
 accrt_status_t accrt_stream_notify(accrt_stream_t* stream,

@@ -536,8 +536,10 @@ ACCRT_RARE static bool fail_cancelled(accrt_stream_t* stream) {
   return true;
 }
 
+/* A thread that waits for what is cancelled may release the stream before this function returns. */
 ACCRT_RARE accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
   ACCRT_CHECK(stream);
+  accrt_stream_hold(stream);
   accrt_stream_refresh(stream);
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
@@ -551,6 +553,7 @@ ACCRT_RARE accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
   }
   accrt_stream_settle(stream);
   accrt_context_leave();
+  accrt_stream_let_go(stream);
   return ACCRT_OK;
 }
 
