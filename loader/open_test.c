@@ -211,6 +211,11 @@ static void from_descriptor(void** state) {
   accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   options.name = "a name of my own";
   assert_int_equal(accrt_bundle_open_fd(fixture->instance, fd, &options, &bundle), ACCRT_OK);
+  accrt_bundle_t* unnamed;
+  options.name = ""; /* as NULL: no message shows an empty name */
+  assert_int_equal(accrt_bundle_open_fd(fixture->instance, fd, &options, &unnamed), ACCRT_OK);
+  assert_true(accrt_bundle_name(unnamed)[0] != '\0');
+  accrt_bundle_release(unnamed);
   close(fd);
   use_bundle(bundle);
   assert_string_equal(accrt_bundle_name(bundle), "a name of my own");

@@ -20,7 +20,7 @@ typedef struct accrt_bundle_options {
   uint32_t struct_size;
   uint32_t verify; /**< ACCRT_VERIFY_* */
   const accrt_chain_t* next;
-  const char* name; /**< for messages when there is no path; copied; may be NULL */
+  const char* name; /**< for messages when there is no path; copied; may be NULL or empty */
   /* Since 0.3 */
   /** For encrypted weights. It is called once, while the bundle is opened, with a key's id
    * (accrt_key_id). It writes the 32 bytes of that key and returns 0. The library does not keep the

@@ -26,7 +26,7 @@ typedef struct accrt_weights_options {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_WEIGHTS_FLAG_* */
   const accrt_chain_t* next;
-  const char* name; /**< for messages when there is no path; copied; may be NULL */
+  const char* name; /**< for messages when there is no path; copied; may be NULL or empty */
   uint32_t verify;  /**< .accx files: ACCRT_VERIFY_* */
   uint32_t reserved;
   /* Since 0.4 */

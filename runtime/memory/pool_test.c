@@ -227,6 +227,7 @@ static void test_limit_and_message(void** state) {
   assert_non_null(strstr(error.message, "65536 bytes"));
   assert_non_null(strstr(error.message, "limit of 131072"));
   assert_non_null(strstr(error.message, "small pool"));
+  assert_non_null(strstr(error.message, "buffer '(unnamed)' of"));
   assert_string_equal(error.operation, "accrt_buffer_create");
   assert_non_null(strstr(error.message, "'weights' 92160, 'cache' 20480"));
   /* Free memory is reused, and a release makes room. */
@@ -238,6 +239,23 @@ static void test_limit_and_message(void** state) {
   d = make_buffer(pool, 128 * KIB, "all"); /* trims its own free mappings first */
   accrt_buffer_release(d);
   assert_int_equal(statistics_of(pool).high_water_reserved_bytes, 128 * KIB);
+  accrt_pool_release(pool);
+  close_world();
+}
+
+/* No message shows an empty name. */
+static void test_message_without_names(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_pool_t* pool = make_pool(0, 128 * KIB, "");
+  accrt_buffer_t *a = make_buffer(pool, 100 * KIB, ""), *b;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_buffer_create(pool, 64 * KIB, NULL, &b), ACCRT_ERROR_OUT_OF_DEVICE_MEMORY);
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_null(strstr(error.message, "''"));
+  assert_non_null(strstr(error.message, "pool '(unnamed)' holds"));
+  assert_non_null(strstr(error.message, "held by: '(unnamed)' 102400"));
+  accrt_buffer_release(a);
   accrt_pool_release(pool);
   close_world();
 }
@@ -697,6 +715,7 @@ int main(void) {
       cmocka_unit_test(test_mapping),
       cmocka_unit_test(test_memory_out_of_reach),
       cmocka_unit_test(test_limit_and_message),
+      cmocka_unit_test(test_message_without_names),
       cmocka_unit_test(test_other_pools_are_trimmed),
       cmocka_unit_test(test_snapshot),
       cmocka_unit_test(test_retiring_is_not_reused),

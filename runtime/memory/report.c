@@ -25,9 +25,12 @@ typedef struct holders {
   uint64_t reserved_bytes;
 } holders_t;
 
+static const char* shown(const char* label) {
+  return label[0] != '\0' ? label : "(unnamed)";
+}
+
 static void add_holder(holders_t* holders, const char* label, uint64_t size_bytes) {
-  if (label[0] == '\0')
-    label = "(unnamed)";
+  label = shown(label);
   for (uint32_t i = 0; i < holders->count; ++i) {
     if (strcmp(holders->list[i].label, label) != 0)
       continue;
@@ -114,8 +117,8 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
       accrt_error_operation(), __FILE__, (uint32_t)__LINE__,
       "%s: buffer '%s' of %" PRIu64 " bytes needs %" PRIu64 " more; pool '%s' holds %" PRIu64
       "%s, device %" PRIu64 "; held by: %s%s%s",
-      accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes, mapped_bytes,
-      pool->label, statistics.reserved_bytes, limit, holders.reserved_bytes,
+      accrt_device_facts(pool->device)->name, shown(buffer->label), buffer->size_bytes,
+      mapped_bytes, shown(pool->label), statistics.reserved_bytes, limit, holders.reserved_bytes,
       held[0] != '\0' ? held : "nothing", has_cause ? "; " : "", has_cause ? cause.message : "");
 }
 
