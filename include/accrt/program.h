@@ -85,8 +85,9 @@ typedef struct accrt_weight {
   accrt_tensor_t tensor; /**< same type and shape, contiguous; the bytes are copied */
 } accrt_weight_t;
 ACCRT_ASSERT_LAYOUT(accrt_weight_t, tensor, 56);
-/** Replaces weights, all or none. Calls in flight keep the old weights; later calls of every
- * session use the new ones. Prepare functions that read them run again. Thread-safe. Blocks.
+/** Replaces weights, all or none; none may be given twice. Calls in flight keep the old weights;
+ * later calls of every session use the new ones. Prepare functions that read them run again.
+ * Thread-safe. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_TYPE_MISMATCH; ACCRT_ERROR_SHAPE_MISMATCH;
  *   as accrt_program_create. On failure all weights stay as they were. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
@@ -158,7 +159,7 @@ typedef struct accrt_session_options {
   uint32_t struct_size;
   uint32_t flags; /**< 0 */
   const accrt_chain_t* next;
-  /** SESSION symbols; one that is missing takes its maximum */
+  /** SESSION symbols, none twice; one that is missing takes its maximum */
   const accrt_symbol_value_t* symbols;
   uint32_t symbol_count;
   uint32_t symbol_size_bytes; /**< sizeof(accrt_symbol_value_t) */
@@ -249,7 +250,8 @@ typedef struct accrt_memory_estimate {
 ACCRT_ASSERT_LAYOUT(accrt_memory_estimate_t, weight_bytes, 48);
 #define ACCRT_MEMORY_ESTIMATE_INIT ACCRT_STRUCT_INIT(accrt_memory_estimate_t)
 /** How much memory `function` would need for these symbol values, before anything is allocated. A
- * symbol that is missing takes its maximum. Makes a plan. Thread-safe. Blocks.
+ * symbol that is missing takes its maximum; none may be given twice. Makes a plan. Thread-safe.
+ * Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_SHAPE_MISMATCH; ACCRT_ERROR_OVERFLOW;
  *   ACCRT_ERROR_PERMISSION_DENIED (as accrt_call_create). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,

@@ -484,6 +484,9 @@ static void warms_up(void** state) {
   accrt_call_release(call);
   symbol.value = 101;
   FAILS(accrt_session_warmup(f->session, "bucket", &symbol, 1, size), SHAPE_MISMATCH, "'b'");
+  const accrt_symbol_value_t twice[2] = {{"b", 8}, {"b", 16}};
+  FAILS(accrt_session_warmup(f->session, "bucket", twice, 2, size), INVALID_ARGUMENT,
+        "symbol 'b' is given twice");
   FAILS(accrt_session_warmup(f->session, "nix", NULL, 0, size), NOT_FOUND, "nix");
   FAILS(accrt_session_warmup(NULL, "bucket", NULL, 0, size), INVALID_ARGUMENT, "session");
   symbol = (accrt_symbol_value_t){"d", 0};

@@ -263,6 +263,8 @@ static void swap_refuses(void** state) {
   budget.timeout_ns = 1;
   FAILS(accrt_program_swap_weights_within(f->program, weights, 1, size, &budget), TIMEOUT,
         "longer than its limit of 1 ns");
+  FAILS(accrt_program_swap_weights(f->program, weights, 2, size), INVALID_ARGUMENT,
+        "weight 'weight' is given twice");
   weights[1].name = "wieght";
   FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND,
         "did you mean 'weight'");

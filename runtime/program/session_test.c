@@ -91,6 +91,13 @@ static void refuses_bad_sessions(void** state) {
   FAILS(accrt_session_create(f->program, &options, &session), NOT_FOUND, "did you mean 'cap'");
   symbol.name = NULL;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT, "NULL");
+  const accrt_symbol_value_t twice[2] = {{"cap", 8}, {"cap", 8}};
+  options.symbols = twice;
+  options.symbol_count = 2;
+  FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
+        "symbol 'cap' is given twice");
+  FAILS(accrt_session_clone(f->session, &options, &session), INVALID_ARGUMENT,
+        "symbol 'cap' is given twice");
   options.symbol_size_bytes = 8;
   FAILS(accrt_session_create(f->program, &options, &session), INVALID_ARGUMENT,
         "accrt_symbol_value_t");

@@ -67,6 +67,8 @@ static accrt_status_t take_value(const accrt_program_t* program, const accrt_sym
     return ACCRT_FAIL(SHAPE_MISMATCH, "symbol '%s': got %" PRId64 ", allowed: %s", given->name,
                       given->value, accrt_symbol_range_text(symbol, range, sizeof range));
   }
+  if (values[index].fault == ACCRT_EXPR_OK)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "symbol '%s' is given twice", given->name);
   values[index] = accrt_expr_known(given->value);
   return ACCRT_OK;
 }
@@ -76,22 +78,22 @@ accrt_status_t accrt_symbols_from_list(const accrt_program_t* program,
                                        uint32_t element_bytes, bool session_only,
                                        accrt_expr_value_t* out_values) {
   const accrt_bundle_tables_t* tables = program->tables;
+  for (uint32_t i = 0; i < tables->symbol_count; ++i)
+    out_values[i] = accrt_expr_unknown(i);
+  if (count != 0) {
+    if (list == NULL)
+      return ACCRT_FAIL(INVALID_ARGUMENT, "%" PRIu32 " symbols and the list is NULL", count);
+    ACCRT_TRY(accrt_struct_check_element("accrt_symbol_value_t", element_bytes, sizeof *list));
+  }
+  for (uint32_t i = 0; i < count; ++i)
+    ACCRT_TRY(take_value(program, &list[i], session_only, out_values));
   for (uint32_t i = 0; i < tables->symbol_count; ++i) {
     const accx_symbol_t* symbol = &tables->symbols[i];
     const bool wanted = !session_only || symbol->symbol_class == ACCX_SYMBOL_SESSION;
-    const int64_t largest = symbol->maximum - symbol->maximum % symbol->divisor;
-    out_values[i] = wanted ? accrt_expr_known(largest) : accrt_expr_unknown(i);
+    if (wanted && out_values[i].fault != ACCRT_EXPR_OK)
+      out_values[i] = accrt_expr_known(symbol->maximum - symbol->maximum % symbol->divisor);
   }
-  if (count == 0)
-    return ACCRT_OK;
-  if (list == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%" PRIu32 " symbols and the list is NULL", count);
-  accrt_status_t status =
-      accrt_struct_check_element("accrt_symbol_value_t", element_bytes, sizeof *list);
-  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
-    status = take_value(program, &list[i], session_only, out_values);
-  }
-  return status;
+  return ACCRT_OK;
 }
 
 accrt_status_t accrt_state_size(const accrt_program_t* program, uint32_t state,

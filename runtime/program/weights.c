@@ -249,6 +249,8 @@ static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* we
   uint32_t index = 0;
   ACCRT_TRY(accrt_checkpoint());
   ACCRT_TRY(accrt_program_find_stored(program, weight->name, &index));
+  if (changed[index] != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "weight '%s' is given twice", weight->name);
   const accx_constant_t* constant = &program->tables->constants[index];
   if (constant->component_count != 1) {
     return ACCRT_FAIL(UNSUPPORTED, "weight '%s' has %" PRIu32 " components", weight->name,

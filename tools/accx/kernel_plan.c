@@ -101,6 +101,8 @@ int accx_kernel_check_names(const accx_args_t* args, accrt_kernel_pack_t* pack) 
       if (!size && !has_param(pack, name))
         return accx_fail(ACCX_USAGE, "--%s '%s': no kernel of the pack has a parameter '%s'",
                          options[i], text, name);
+      if (text_for(args, options[i], name) != equals + 1)
+        return accx_fail(ACCX_USAGE, "--%s gives '%s' twice", options[i], name);
     }
   }
   return ACCX_OK;
