@@ -6,6 +6,7 @@
 #include "direct.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- Memory ---- */
@@ -349,6 +350,40 @@ static void test_memory_for_others_leaves_nothing(void** state) {
   assert_true(before == 0 || count_mappings() < before + OFTEN / 2);
 }
 
+/* Memory of others that is given back may be imported again, as a whole and in part, and nothing
+ * of the host's is kept for it. */
+static void test_imported_memory_is_given_back(void** state) {
+  direct_t* d = *state;
+  enum { BYTES = 1 << 18 };
+  if (d->table->memory_import == NULL) {
+    d->is_skipped = true;
+    return;
+  }
+  char* mine =
+      mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  assert_true(mine != MAP_FAILED);
+  uint32_t mappings = 0, open_before = 0;
+  long live = 0;
+  for (uint32_t turn = 0; turn <= OFTEN; ++turn) {
+    if (turn == 2) { /* after the first time, when a driver may have set something up */
+      mappings = count_mappings();
+      open_before = cts_count_entries("/proc/self/fd");
+      live = atomic_load(&d->live);
+    }
+    const uint64_t offset = turn % 2 == 0 ? 0 : BYTES / 4;
+    const uint64_t size_bytes = turn % 2 == 0 ? BYTES : BYTES / 2;
+    accrt_driver_memory_t memory;
+    memset(&memory, 0, sizeof memory);
+    assert_int_equal(d->table->memory_import(d->device, mine + offset, size_bytes, &memory),
+                     ACCRT_OK);
+    d->table->memory_unimport(d->device, &memory);
+  }
+  assert_true(count_mappings() < mappings + OFTEN / 2);
+  assert_int_equal(cts_count_entries("/proc/self/fd"), open_before);
+  assert_int_equal(atomic_load(&d->live), live);
+  assert_int_equal(munmap(mine, BYTES), 0);
+}
+
 /* What cannot be exported, and kinds that nobody knows, are refused: outputs without anything, and
  * a record. */
 static void test_memory_that_is_not_for_others(void** state) {
@@ -418,5 +453,6 @@ const cts_test_t cts_direct_memory_tests[] = {
     CTS_O(test_memory_of_all_kinds_is_worked_on, CTS_NEEDS_TABLE),
     CTS_O(test_memory_for_others, CTS_NEEDS_TABLE),
     CTS_O(test_memory_for_others_leaves_nothing, CTS_NEEDS_TABLE),
+    CTS_O(test_imported_memory_is_given_back, CTS_NEEDS_TABLE),
     CTS_O(test_memory_that_is_not_for_others, CTS_NEEDS_TABLE),
     CTS_END};

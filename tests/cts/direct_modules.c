@@ -298,6 +298,34 @@ static void test_declarations_that_differ_are_refused(void** state) {
   d->table->module_unload(module);
 }
 
+/* Each parameter is held against the image, where that knows them. */
+static void test_parameters_lie_where_the_image_says(void** state) {
+  direct_t* d = *state;
+  if (!has_modules(d))
+    return;
+  d->is_skipped = d->hooks.images_have_parameters == 0;
+  if (d->is_skipped)
+    return;
+  static const struct {
+    uint32_t offset_bytes[2];
+    uint32_t size_bytes[2];
+  } others[] = {{{0, 12}, {8, 4}}, {{0, 4}, {4, 4}}, {{4, 8}, {4, 4}}, {{0, 8}, {8, 8}}};
+  accrt_driver_module_t* module = load(d, d->device, 0);
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+    accrt_kernel_param_t params[2];
+    accrt_kernel_def_t declared = *d->hooks.declared;
+    memcpy(params, declared.params, sizeof params);
+    for (int p = 0; p < 2; ++p) {
+      params[p].offset_bytes = others[i].offset_bytes[p];
+      params[p].size_bytes = others[i].size_bytes[p];
+    }
+    declared.params = params;
+    check_find_fails(d, module, declared.name, &declared, ACCRT_ERROR_INVALID_FORMAT);
+  }
+  (void)find(d, module);
+  d->table->module_unload(module);
+}
+
 static void test_modules_without_host_memory(void** state) {
   direct_t* d = *state;
   if (!has_modules(d))
@@ -334,5 +362,6 @@ const cts_test_t cts_direct_module_tests[] = {
     CTS_O(test_what_is_no_image_is_refused, CTS_NEEDS_TABLE),
     CTS_O(test_images_of_other_devices_are_no_variant, CTS_NEEDS_TABLE),
     CTS_O(test_declarations_that_differ_are_refused, CTS_NEEDS_TABLE),
+    CTS_O(test_parameters_lie_where_the_image_says, CTS_NEEDS_TABLE),
     CTS_O(test_modules_without_host_memory, CTS_NEEDS_TABLE),
     CTS_END};

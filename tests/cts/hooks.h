@@ -44,6 +44,10 @@ typedef struct cts_hooks {
   /* What a library called by an operator does: fills memory, as device work, in the order of
    * accrt_operator_call_t.stream. 0: it is enqueued. */
   int32_t (*enqueue_fill)(void* stream, uint64_t address, uint64_t size_bytes, unsigned char byte);
+
+  /* 1: an image says where in its block each parameter of a kernel lies, and its size */
+  uint32_t images_have_parameters;
+  uint32_t reserved; /* 0 */
 } cts_hooks_t;
 
 typedef const cts_hooks_t* (*cts_hooks_fn_t)(void);

@@ -174,17 +174,20 @@ static void* queue_native(accrt_driver_queue_t* queue) {
 /* ---- For the suite ---- */
 
 static const image_table_t add_image = {
-    "ACCRTBL", IMAGE_ARCH, 1, {{"cts_add", FUNCTION_ADD, sizeof(cts_add_params_t), {1, 1, 1}, 0}}};
+    "ACCRTBL",
+    IMAGE_ARCH,
+    1,
+    {{"cts_add", FUNCTION_ADD, sizeof(cts_add_params_t), {1, 1, 1}, {{0, 8}, {8, 4}}, 0}}};
 static const image_table_t add_twice_image = {
     "ACCRTBL",
     IMAGE_ARCH,
     1,
-    {{"cts_add", FUNCTION_ADD_TWICE, sizeof(cts_add_params_t), {1, 1, 1}, 0}}};
+    {{"cts_add", FUNCTION_ADD_TWICE, sizeof(cts_add_params_t), {1, 1, 1}, {{0, 8}, {8, 4}}, 0}}};
 static const image_table_t foreign_image = {
     "ACCRTBL",
     IMAGE_ARCH + 1,
     1,
-    {{"cts_add", FUNCTION_ADD, sizeof(cts_add_params_t), {1, 1, 1}, 0}}};
+    {{"cts_add", FUNCTION_ADD, sizeof(cts_add_params_t), {1, 1, 1}, {{0, 8}, {8, 4}}, 0}}};
 static const accrt_driver_image_t images[3] = {
     {IMAGE_KIND, 0, &add_image, sizeof add_image, "add"},
     {IMAGE_KIND, 0, &add_twice_image, sizeof add_twice_image, "add twice"},
@@ -208,6 +211,7 @@ __attribute__((visibility("default"))) const cts_hooks_t* accrt_cts_hooks(void);
 const cts_hooks_t* accrt_cts_hooks(void) {
   static const cts_hooks_t hooks = {.struct_size = (uint32_t)sizeof hooks,
                                     .images_have_blocks = 1,
+                                    .images_have_parameters = 1,
                                     .images = {&images[0], &images[1], &images[2]},
                                     .declared = &add_declared,
                                     .capture_begin = capture_begin,

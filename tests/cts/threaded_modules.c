@@ -7,11 +7,19 @@
 #define IMAGE_ARCH 1u
 enum { FUNCTION_ADD, FUNCTION_ADD_TWICE, FUNCTIONS };
 
+enum { IMAGE_PARAMETERS = 2 };
+
+typedef struct image_parameter {
+  uint32_t offset_bytes;
+  uint32_t size_bytes;
+} image_parameter_t;
+
 typedef struct image_entry {
   char name[24];
   uint32_t function;
   uint32_t params_size_bytes;
   uint32_t block[3];
+  image_parameter_t parameters[IMAGE_PARAMETERS];
   uint32_t reserved;
 } image_entry_t;
 
@@ -92,6 +100,16 @@ static void module_unload(accrt_driver_module_t* module) {
   deallocate(module->device->base.driver->environment, module, module->size_bytes);
 }
 
+/* Whether a parameter that both have lies elsewhere. How many there are, their block's size says. */
+static int parameters_differ(const image_entry_t* found, const accrt_kernel_def_t* declared) {
+  for (uint32_t i = 0; i < declared->param_count && i < IMAGE_PARAMETERS; ++i) {
+    if (found->parameters[i].offset_bytes != declared->params[i].offset_bytes ||
+        found->parameters[i].size_bytes != declared->params[i].size_bytes)
+      return 1;
+  }
+  return 0;
+}
+
 static accrt_status_t module_find(accrt_driver_module_t* module, const char* entry,
                                   const accrt_kernel_def_t* declared, void** out_module_kernel) {
   const threaded_driver_t* driver = driver_of(&module->device->base);
@@ -101,6 +119,7 @@ static accrt_status_t module_find(accrt_driver_module_t* module, const char* ent
     if (strcmp(found->name, entry) != 0)
       continue;
     if (found->params_size_bytes != declared->params_size_bytes ||
+        parameters_differ(found, declared) ||
         memcmp(found->block, declared->block, sizeof found->block) != 0)
       return refuse(driver, ACCRT_ERROR_INVALID_FORMAT, "module_find",
                     "the image declares the kernel in another way");

@@ -107,6 +107,8 @@ MUTANTS = [
     ("no memory has a status of its own", "return environment->fail(environment, ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, 0", "return environment->fail(environment, ACCRT_ERROR_OUT_OF_MEMORY, 0", "direct.test_memory_that_is_not_there"),
     ("outputs are zero after a failure", "  memset(out_memory, 0, sizeof *out_memory);\n", "", "direct.test_memory_that_is_not_there"),
     ("imported memory is in place", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer;", "  out_memory->handle = NULL;\n  out_memory->device_address = (uint64_t)(uintptr_t)pointer + 64;", "direct.test_memory_of_others"),
+    ("imported memory is given back", "  out_memory->handle = NULL;\n  out_memory->device_address", "  if (!register_memory(pointer, size_bytes))\n    return ACCRT_ERROR_DRIVER;\n  out_memory->handle = NULL;\n  out_memory->device_address", "direct.test_imported_memory_is_given_back"),
+    ("nothing is kept for imported memory", "  out_memory->handle = NULL;\n  out_memory->device_address", "  (void)allocate(device->driver->environment, 16, \"memory_import\");\n  out_memory->handle = NULL;\n  out_memory->device_address", "direct.test_imported_memory_is_given_back"),
     ("memory kinds are told", "  out_info->supported =\n", "  out_info->supported = kind == ACCRT_MEMORY_DEVICE ? 0 :\n", "direct.test_memory_is_what_was_asked_for"),
     # Facts
     ("a description is given", "  snprintf(out_info->description,", "  if (0) snprintf(out_info->description,", "direct.test_facts_are_filled"),
@@ -271,6 +273,7 @@ MUTANTS = [
      "    list->known[i] = kept[i].address;\n  }\n  if (submission->binding_count <= 64)\n    prepared.bindings = kept;\n"
      "  return run_commands(queue, list->commands, list->command_count, &prepared);",
      "direct.test_stable_bindings_are_4_gib_apart"),
+    ("cancelled kernels have three dimensions", "(uint64_t)count[0] * count[1] * count[2]", "(uint64_t)count[0] * count[1]", "direct.test_cancelled_kernels_may_be_large"),
     ("cancelled kernels may be large", "(uint64_t)count[0] * count[1] * count[2]", "count[0] * count[1] * count[2]", "direct.test_cancelled_kernels_may_be_large"),
     ("names in traces are whole", "  const accrt_trace_event_t event = {", "  char shorter[256];\n  if (name != NULL && strlen(name) > 255) {\n    snprintf(shorter, sizeof shorter, \"%s\", name);\n    name = shorter;\n  }\n  const accrt_trace_event_t event = {", "direct.test_names_in_traces_are_whole"),
 ]  # fmt: skip
@@ -525,6 +528,9 @@ THREADED_MUTANTS = [
     ("images may share a place", "  memcpy(&module->table, image->data, (size_t)image->size_bytes);\n", "  static const void* last;\n  static unsigned char kept[4096];\n  if (image->data != last)\n    memcpy(kept, image->data, (size_t)image->size_bytes);\n  last = image->data;\n  memcpy(&module->table, kept, (size_t)image->size_bytes);\n", "direct.test_images_may_share_a_place"),
     ("what was cancelled before a reset has not succeeded", "  queue_reset(base);\n  unlock", "  if (is_cancelled(base))\n    ((threaded_queue_t*)base)->good_number = ((threaded_queue_t*)base)->ended_number;\n  queue_reset(base);\n  unlock", "direct.test_cancelled_numbers_have_not_succeeded"),
     ("peers may be enabled often", "  (void)device; /* the memory of both is the host's */\n", "  static accrt_driver_device_t* last;\n  static uint32_t calls;\n  calls = last == device ? calls + 1 : 1;\n  last = device;\n  if (calls > 3)\n    return refuse(driver_of(device), ACCRT_ERROR_INVALID_STATE, \"device_enable_peer\", \"too often\");\n", "direct.test_peers_may_be_enabled_often"),
+    ("parameters lie where the image says", "        parameters_differ(found, declared) ||\n", "", "direct.test_parameters_lie_where_the_image_says"),
+    ("parameters' offsets are checked", "    if (found->parameters[i].offset_bytes != declared->params[i].offset_bytes ||\n        found", "    if (found", "direct.test_parameters_lie_where_the_image_says"),
+    ("parameters' sizes are checked", " ||\n        found->parameters[i].size_bytes != declared->params[i].size_bytes)", ")", "direct.test_parameters_lie_where_the_image_says"),
     ("declarations of blocks are checked", "        memcmp(found->block, declared->block, sizeof found->block) != 0)", "        memcmp(found->block, declared->block, 2 * sizeof found->block[0]) != 0)", "direct.test_declarations_that_differ_are_refused"),
     ("workspaces take scalars", "    call.workspace = pointer_of(&invoke->workspace, submission);", "    call.workspace = (void*)(uintptr_t)(submission->bindings[invoke->workspace.binding].address + invoke->workspace.offset.constant);", "direct.test_workspaces_take_scalars"),
     ("captured queues refuse waits for nothing", "  if (is_captured(queue))\n    return refuse_captured(queue, \"event_wait\");", "  if (event->point != NULL && is_captured(queue))\n    return refuse_captured(queue, \"event_wait\");", "direct.test_captured_queues_refuse_work"),
@@ -535,6 +541,11 @@ THREADED_MUTANTS = [
 
 #: What some of the mutants need elsewhere.
 EXTRA = {
+    "imported memory is given back": (
+        "/* Memory of another owner.",
+        "static int register_memory(char* pointer, uint64_t size_bytes) {\n  static struct { char *begin, *end; } known[4096];\n  static int count;\n  for (int i = 0; i < count; ++i)\n"
+        "    if (pointer < known[i].end && pointer + size_bytes > known[i].begin) return 0;\n  if (count < 4096) { known[count].begin = pointer; known[count++].end = pointer + size_bytes; }\n  return 1;\n}\n/* Memory of another owner.",
+    ),
     "all memory is the environment's": (
         "    deallocate(environment, list->commands, list->command_count * sizeof *list->commands);", "    extern void free(void*);\n    free(list->commands);",
     ),

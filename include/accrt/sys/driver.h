@@ -327,6 +327,7 @@ typedef struct accrt_driver_table {
   /** Optional. Makes host memory of another owner reachable for the device. */
   accrt_status_t (*memory_import)(accrt_driver_device_t* device, void* pointer, uint64_t size_bytes,
                                   accrt_driver_memory_t* out_memory);
+  /** Gives back all that the import took: the same memory may be imported again. */
   void (*memory_unimport)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
 
   /** Optional: without it the device runs only kernels of host packs. May block. */
