@@ -71,12 +71,17 @@ def _take_leftovers(folder: int, name: str) -> None:
 
 
 def _check_name(folder: int, name: str, path: str) -> None:
-    """Root who writes to /dev/null means the device, and the machine needs it there."""
+    """Root who writes to /dev/null means the device, and the machine needs it there. So it is
+    with /dev/stdout."""
+    try:
+        is_open = os.readlink(name, dir_fd=folder).startswith("/proc/")  # as /dev/stdout
+    except OSError:
+        is_open = False
     try:
         mode = os.stat(name, dir_fd=folder).st_mode
     except OSError:
         return
-    if not stat.S_ISREG(mode):
+    if is_open or not stat.S_ISREG(mode):
         error = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
         raise OSError(error, "it is not a regular file, and is not replaced by one", path)
 

@@ -96,17 +96,28 @@ static int open_folder(accrt_put_t* put, const char* path) {
   return put->folder >= 0 ? 0 : errno;
 }
 
+/* /dev/stdout, say: a link that says where an open file is, in all processes. */
+static bool is_link_to_open_file(const accrt_put_t* put) {
+  static const char proc[] = "/proc/";
+  char text[sizeof proc];
+  return readlinkat(put->folder, put->name, text, sizeof text) == (ssize_t)sizeof text &&
+         memcmp(text, proc, sizeof proc - 1) == 0;
+}
+
 /* Root who writes to /dev/null means the device, and the machine needs it there. */
 static int check_name(const accrt_put_t* put) {
   struct stat facts;
+  if (is_link_to_open_file(put))
+    return EEXIST;
   if (fstatat(put->folder, put->name, &facts, 0) != 0 || S_ISREG(facts.st_mode))
     return 0;
   return S_ISDIR(facts.st_mode) ? EISDIR : EEXIST;
 }
 
 const char* accrt_put_text(int error) {
-  return error == EEXIST ? "it is a device, a pipe or a socket, and is not replaced by a file"
-                         : strerror(error);
+  return error == EEXIST
+             ? "it is a device, a pipe, a socket or an open file, and is not replaced by a file"
+             : strerror(error);
 }
 
 /* Locks a new file. False when another process took it for a leftover before this lock, and removes

@@ -6,15 +6,19 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 import kernel_harness as kh
 import rotation
+import serve_http
 import tiny_models as tiny
 from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
 
@@ -179,6 +183,41 @@ def test_results_of_a_run_go_to_devices_and_pipes(tmp_path, golden_bundle):
     with subprocess.Popen([*command, f"y={tmp_path / 'pipe'}"], stdout=subprocess.DEVNULL) as run:
         data = (tmp_path / "pipe").read_bytes()
     assert run.returncode == 0 and data.startswith(b"\x93NUMPY") and np.frombuffer(data[-12:], "f4").tolist() == [3, 3, 3]
+
+
+@needs_tool
+def test_results_of_a_run_go_to_open_files(tmp_path, golden_bundle):
+    """A link as /dev/stderr, with a file behind it, was replaced by a file."""
+    link = tmp_path / "link"
+    link.symlink_to("/proc/self/fd/2")
+    with (tmp_path / "file").open("wb") as file:
+        subprocess.run([ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=3", "--trust", "all", "--output", f"y={link}"],
+                       stderr=file, check=True)  # fmt: skip
+    assert link.is_symlink() and parts(tmp_path) == []
+    assert np.load(tmp_path / "file").tolist() == [3, 3, 3]
+
+
+def test_serving_goes_on_where_the_log_cannot_be_written():
+    """No line of the log reaches the disk, from the first one on."""
+    serve_http.need_server()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "accrt.serve", str(ROOT / "examples/bytelm"), "--port", str(port)]
+    with open("/dev/full", "wb") as log, subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "python")}) as process:
+        try:
+            question = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", b'{"prompt": "In the beginning", "max_tokens": 2}')
+            while process.poll() is None:
+                try:
+                    with urllib.request.urlopen(question, timeout=60) as answer:
+                        assert answer.status == 200
+                    break
+                except urllib.error.URLError:  # it is loading
+                    time.sleep(0.2)
+            process.terminate()
+            assert process.wait() == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("kind", ["bundle", "key", "archive"])

@@ -60,17 +60,20 @@ def assert_stays(tmp_path, write):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     (tmp_path / "null").symlink_to("/dev/null")
+    open_file = (tmp_path / "file").open("wb")
+    (tmp_path / "stdout").symlink_to(f"/proc/{os.getpid()}/fd/{open_file.fileno()}")
     if os.geteuid() == 0:
         try:
             os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
         except PermissionError:  # root of a container
             pass
-    for name in ("pipe", "link", "null", "device"):
+    for name in ("pipe", "link", "null", "device", "stdout"):
         path = tmp_path / name
         if path.is_symlink() or path.exists():
             before = facts(path)
             assert "not replaced" in write(path) or "exists already" in write(path)
             assert facts(path) == before and not parts(tmp_path)
+    open_file.close()
 
 
 @needs_tool

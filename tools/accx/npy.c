@@ -367,9 +367,9 @@ static int write_to(int fd, const accx_array_t* array, const written_t* form) {
   return error ? error : write_all(fd, array->data, array->size_bytes);
 }
 
-/* A device or a pipe, in whose place no file is put. */
+/* A device, a pipe or /dev/stdout, in whose place no file is put. */
 static int write_through(const char* path, const accx_array_t* array, const written_t* form) {
-  const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  const int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
   if (fd < 0)
     return errno;
   const int error = write_to(fd, array, form);
