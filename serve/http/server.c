@@ -173,10 +173,10 @@ static void find_tokens(http_server_t* server) {
 /* ---- Life ---- */
 
 static void destroy(http_server_t* server) {
-  accrt_http_forks_leave(server);
   int32_t* const descriptors[] = {&server->listener, &server->wake, &server->spare, &server->epoll};
   for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; ++i)
     accrt_http_forks_close(descriptors[i]);
+  accrt_http_forks_leave(server); /* a child closes them until then */
   accrt_http_text_deinit(&server->scratch);
   accrt_http_free(&server->allocator, server->input, INPUT_BYTES);
   accrt_http_free(&server->allocator, server->events, EVENTS * sizeof *server->events);
