@@ -150,6 +150,8 @@ def test_what_is_missing_or_wrong_is_one_line(pack, tmp_path):
     assert "cannot be computed" in said(2, *one, "--type", "x=f32[n * n * n]", *SIZES[2:])
     assert "--grid is ''" in said(2, *one, *SIZES[:4], "--grid", "")
     assert "is no whole number" in said(2, *one, *SIZES, "--set", "n=1.5")
+    assert "--set gives 'n' twice" in said(2, *one, *SIZES, "--set", "n=1", "--set", "n=2")
+    assert "--type gives 'x' twice" in said(2, *one, *SIZES, "--type", "x=f32[n]")
     assert "x is memory" in said(2, *one, *SIZES, "--set", "x=1")
     assert "did you mean 'random'" in said(2, *one, *SIZES, "--input", "x=randm")
     assert "is too large" in said(2, *one, *SIZES, "--set", "n=100000000000")

@@ -40,8 +40,9 @@ static int plan_named(const accx_job_t* job, accx_outputs_t* outputs, const char
     if (strcmp(names[count - 1], name) != 0)
       continue;
     free(names);
-    if (outputs->paths[i])
+    if (outputs->paths[i] && strcmp(outputs->paths[i], equals + 1) != 0)
       return accx_fail(ACCX_USAGE, "--output names two files for result '%s'", name);
+    outputs->paths[i] = NULL;
     if (path_is_taken(job, outputs, equals + 1))
       return accx_fail(ACCX_USAGE, "--output names %s for two results", equals + 1);
     outputs->paths[i] = equals + 1;
