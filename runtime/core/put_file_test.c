@@ -165,7 +165,11 @@ static void what_is_no_file_stays(void** state) {
   assert_int_equal(symlink("pipe", path_of("link")), 0);
   assert_int_equal(symlink("/dev/null", path_of("null")), 0);
   assert_int_equal(symlink("folder", path_of("to_folder")), 0);
-  const char* all[] = {"socket", "pipe", "link", "null"};
+  char open_file[32];
+  const int fd = open(path_of("file"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  (void)snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", fd);
+  assert_int_equal(symlink(open_file, path_of("stdout")), 0); /* as /dev/stdout */
+  const char* all[] = {"socket", "pipe", "link", "null", "stdout"};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     accrt_put_t file;
     assert_int_equal(accrt_put_begin(&file, path_of(all[i]), "", 0600, ACCRT_PUT_OF_NAME), EEXIST);
@@ -174,8 +178,10 @@ static void what_is_no_file_stays(void** state) {
     assert_int_equal(lstat(path_of(all[i]), &facts), 0);
     assert_false(S_ISREG(facts.st_mode));
   }
+  assert_int_equal(close(fd), 0);
+  assert_int_equal(unlink(path_of("stdout")), 0);
   assert_int_equal(put("to_folder", "new", false), EISDIR);
-  assert_non_null(strstr(accrt_put_text(EEXIST), "a device, a pipe or a socket"));
+  assert_non_null(strstr(accrt_put_text(EEXIST), "a device, a pipe, a socket or an open file"));
   assert_string_equal(accrt_put_text(ENOENT), strerror(ENOENT));
   /* Where a link leads to a file, or nowhere, the file takes the link's place. */
   assert_int_equal(symlink("nowhere", path_of("dangling")), 0);
