@@ -287,6 +287,36 @@ CONFIGS = {
                                     tie_word_embeddings=True),
                  "vision_config": {"depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 2, "intermediate_size": 48, "patch_size": 4, "num_position_embeddings": 16,
                                    "deepstack_visual_indexes": [0]}},
+    "hy-v3": _of("hy_v3", head_dim=16, num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, num_shared_experts=2, moe_intermediate_size=24, router_scaling_factor=1.7,
+                 mlp_layer_types=["dense", "sparse", "sparse"], enable_moe_fp32_combine=True, rope_theta=50000.0),
+    "sarvam-moe": _of("sarvam_moe", head_dim=16, n_routed_experts="absent", num_experts=6, num_experts_per_tok=3, n_shared_experts="absent", num_shared_experts=1,
+                      moe_intermediate_size=24, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, use_qk_norm=True, rope_theta=8000.0),
+    "sarvam-moe-biases": _of("sarvam_moe", head_dim=8, num_experts=5, num_experts_per_tok=2, num_shared_experts=2, moe_intermediate_size=24, first_k_dense_replace=0,
+                             use_qkv_bias=True, use_qk_norm=False, n_group=1, topk_group=1),
+    "sarvam-mla": _of("sarvam_mla", **_LATENTS, num_experts=6, num_experts_per_tok=3, num_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5,
+                      rope_theta=10000.0, rope_scaling={"type": "deepseek_yarn", "factor": 40.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                                        "original_max_position_embeddings": 64}),
+    "iquestcoder": _of("iquestcoder", head_dim=16, rope_theta=500000.0),
+    "afmoe": _of("afmoe", head_dim=16, num_hidden_layers=5, num_experts=6, num_experts_per_tok=2, num_shared_experts=1, moe_intermediate_size=24, num_dense_layers=2,
+                 route_scale=1.8, sliding_window=6, mup_enabled=True, rope_theta=10000.0),
+    "afmoe-plain": _of("afmoe", head_dim=8, num_experts=4, num_experts_per_tok=2, num_shared_experts=2, moe_intermediate_size=16, num_dense_layers=1,
+                       layer_types=["full_attention", "sliding_attention", "full_attention"], sliding_window=9),
+    "granite-swa": _of("granite_swa", **_GRANITE, num_hidden_layers=5, sliding_window=6, layer_rope_theta=[10000.0, 500.0, 0, 500.0, 0], tie_word_embeddings=True),
+    "granite-swa-plain": _of("granite_swa", **{**_GRANITE, "rope_theta": 3000.0}, sliding_window=9, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "granitemoe-swa": _of("granitemoe_swa", **_GRANITE, num_hidden_layers=5, num_local_experts=5, num_experts_per_tok=2, sliding_window=6, layer_rope_theta=[0, 500.0, 500.0, 500.0, 0],
+                          shared_intermediate_size=40),
+    "granitemoe-swa-plain": _of("granitemoe_swa", **_GRANITE, num_local_experts=4, num_experts_per_tok=3, sliding_window=7),
+    "cohere2-moe": _of("cohere2_moe", **_LAYER_NORMED, head_dim=16, num_hidden_layers=5, num_experts=6, num_experts_per_tok=2, num_shared_experts=1, first_k_dense_replace=1,
+                       prefix_dense_intermediate_size=56, sliding_window=6, logit_scale=0.3, rope_theta=10000.0),
+    "cohere2-moe-sigmoid": _of("cohere2_moe", head_dim=8, num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, num_shared_experts=2, expert_selection_fn="sigmoid",
+                               shared_expert_combination_strategy="sum", norm_topk_prob=False, prefix_dense_sliding_window_pattern=2, first_k_dense_replace=2,
+                               sliding_window=6, sliding_window_pattern=2, tie_word_embeddings=False),
+    "dbrx": {"model_type": "dbrx", "vocab_size": 320, "d_model": 48, "n_heads": 6, "n_layers": 3, "max_seq_len": 256, "bos_token_id": 257, "eos_token_id": 258,
+             "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500.0}, "rope_theta": 500.0,
+             "ffn_config": {"hidden_size": 48, "ffn_hidden_size": 40, "moe_num_experts": 5, "moe_top_k": 2, "ffn_act_fn": {"name": "silu"}}},
+    "dbrx-plain": {"model_type": "dbrx", "vocab_size": 320, "d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 256, "bos_token_id": 257, "eos_token_id": 258,
+                   "attn_config": {"kv_n_heads": 6, "clip_qkv": 4.0, "rope_theta": 10000.0}, "ffn_config": {"hidden_size": 48, "ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 3, "moe_normalize_expert_weights": None}},
+    "bitnet": _of("bitnet", hidden_act="relu2", rope_theta=500000.0),
 }  # fmt: skip
 
 _LATENTS_FILE = {"attention.kv_lora_rank": 20, "attention.key_length": 24, "attention.value_length": 12, "rope.dimension_count": 8, "expert_feed_forward_length": 24,
@@ -446,6 +476,39 @@ def in_mxfp4(weights):
     return stored, plain
 
 
+def in_three_values(weights, divides=False):
+    """BitNet as it is published: {name: (type, array)} of a file whose products have weights of
+    three values, four in a byte: a row of each quarter. `divides`: what is made is divided by the
+    scale."""
+    stored = {}
+    for name, array in weights.items():
+        stored[name] = ("F32", array)
+        if name.endswith("_proj.weight"):
+            mean = np.abs(array).mean()
+            quarters = np.split((np.clip(np.round(array / mean), -1, 1) + 1).astype(np.uint8), 4)
+            stored[name] = ("U8", quarters[0] | quarters[1] << 2 | quarters[2] << 4 | quarters[3] << 6)
+            stored[f"{name}_scale"] = ("F32", np.array([1 / mean if divides else mean], np.float32))
+    return stored
+
+
+#: As BitNet's configurations have it, by whether weights are packed and what is done with scales.
+BITNET = {
+    "packed": {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"},
+    "plain": {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online"},
+    "divided": {"quant_method": "bitnet", "modules_to_not_convert": ["lm_head"]},
+}
+
+
+def write_in_three_values(folder, form, seed=0, kind="bitnet"):
+    """A folder of BitNet, or of a Llama in its form."""
+    weights = draw(recorded()["bitnet"]["tensors"], seed, gain=1.0)
+    weights = {name: array for name, array in weights.items() if kind == "bitnet" or "_sub_norm" not in name}
+    made = tiny.write_folder(folder, {**CONFIGS["bitnet"], "hidden_act": "relu2" if kind == "bitnet" else "silu", "model_type": kind, "quantization_config": BITNET[form]}, weights)
+    if form != "plain":
+        tiny.write_safetensors(made / "model.safetensors", in_three_values(weights, form == "divided"))
+    return made
+
+
 #: As GPT-OSS has it.
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
 
@@ -456,7 +519,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 #: or tokens.
 _SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-          "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+          "hidden_size_per_layer_input", "embedding_length_per_layer_input", "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip
 
 

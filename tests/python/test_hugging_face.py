@@ -9,6 +9,7 @@ import math
 import os
 import random
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -150,6 +151,26 @@ def test_packed_experts_of_gpt_oss(tmp_path):
     errors = [np.linalg.norm(result - expected[row][position]) / np.linalg.norm(expected[row][position])
               for row, position, result in run(program, page_size, ids, np.random.default_rng(SEED))]  # fmt: skip
     assert np.median(errors) < 0.05 and np.mean(errors) < 0.15, (SEED, np.median(errors), np.mean(errors))
+
+
+@pytest.mark.parametrize("kind", ["bitnet", "llama"])
+@pytest.mark.parametrize("form", families.BITNET)
+def test_weights_of_three_values(tmp_path, form, kind):
+    """Folders as they are published, whose products round what they multiply to 8 bits. A number
+    between two steps may become either, so most logits are compared, and all roughly."""
+    from transformers.quantizers.quantizer_bitnet import BitNetHfQuantizer
+
+    rotation.seed()
+    folder, config = families.write_in_three_values(tmp_path / "m", form, SEED % 1000, kind), families.CONFIGS["bitnet"]
+    # it asks for a package that spreads models over devices; its functions are compiled by torch
+    with mock.patch.object(BitNetHfQuantizer, "validate_environment", lambda *_given, **_more: None), mock.patch.object(torch._dynamo.config, "disable", True):
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+        ids = families.ids_of(config, SEED % 1000)
+        with torch.no_grad():
+            expected = np.stack([model(torch.tensor(row)[None]).logits[0].numpy() for row in ids])
+    program, page_size = opened(folder, OPTIONS)
+    errors = [np.abs(result - expected[row][position]).max() for row, position, result in run(program, page_size, ids, np.random.default_rng(SEED))]
+    assert np.median(errors) < 1e-4 and max(errors) < 0.5, (SEED, np.median(errors), max(errors))
 
 
 @pytest.mark.parametrize("name", families.CONFIGS)

@@ -495,3 +495,50 @@ def test_kimi_k2_is_deepseek_v3(tmp_path):
     given = {"auto_map": {"AutoConfig": "own.Config"}, **config, "model_type": "kimi_k2"}
     made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "k2", given, weights)))
     assert type(made).__name__ == "DeepseekV3" and made.build()
+
+
+def bitnet(folder, form, seed=0, kind="bitnet"):
+    return family.write_in_three_values(folder, form, seed, kind)
+
+
+@pytest.mark.parametrize("kind", ["bitnet", "llama"])
+def test_packed_weights_of_three_values_are_those_that_plain_ones_become(tmp_path, kind):
+    """In each form that folders have, in f32's rounding."""
+    rotation.seed()
+    ids, results = family.ids_of(family.CONFIGS["bitnet"]), []
+    for form in family.BITNET:
+        program, page_size = opened(bitnet(tmp_path / form, form, rotation.SEED % 1000, kind), OPTIONS)
+        results.append(np.stack([result for _row, _position, result in run(program, page_size, ids, np.random.default_rng(0))]))
+    for one in results[1:]:
+        # a number between two steps of 8 bits may become either
+        assert np.median(np.abs(one - results[0])) < 1e-5 and np.abs(one - results[0]).max() < 0.5
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"linear_class": "other"}, "quantization_config.linear_class is 'other'"),
+    ({"quantization_mode": "later"}, "quantization_config.quantization_mode is 'later'"),
+    ({"use_rms_norm": True}, "quantization_config.use_rms_norm is True"),
+    ({"modules_to_not_convert": ["lm_head", "q_proj"]}, "quantization_config.modules_to_not_convert is"),
+    ({"modules_to_not_convert": 7}, "quantization_config.modules_to_not_convert is 7"),
+    ({"linear_class": ["autobitlinear"]}, "quantization_config.linear_class is"),
+])  # fmt: skip
+def test_forms_of_bitnet_that_are_not_done_are_refused_by_name(tmp_path, changes, message):
+    folder = bitnet(tmp_path / "m", "packed")
+    config = {**family.CONFIGS["bitnet"], "quantization_config": {**family.BITNET["packed"], **changes}}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused, match=re.escape(message)):
+        _registry.decoder(models.read(folder)).build()
+
+
+def test_three_values_are_for_some_families_alone(tmp_path):
+    """Weights that are packed so in another family are refused, and so is a packed weight without
+    its scale."""
+    folder = bitnet(tmp_path / "m", "packed")
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["bitnet"], "model_type": "qwen3", "quantization_config": family.BITNET["plain"]}))
+    with pytest.raises(Refused, match="weights of three values are read of bitnet and llama alone"):
+        _registry.decoder(models.read(folder)).build()
+    stored = family.in_three_values(family.draw(family.recorded()["bitnet"]["tensors"]))
+    folder = bitnet(tmp_path / "n", "packed")
+    tiny.write_safetensors(folder / "model.safetensors", {name: pair for name, pair in stored.items() if not name.endswith("layers.1.mlp.up_proj.weight_scale")})
+    with pytest.raises(Refused, match="layers.1.mlp.up_proj.weight_scale: it is missing"):
+        _registry.decoder(models.read(folder)).build()

@@ -79,6 +79,8 @@ class Decoder:
     gguf_keys: Mapping[str, str] = {}
     #: What layer_types calls the layers for which a GGUF file says that they have 0 key heads.
     gguf_keyless = ""
+    #: Keys of which a GGUF file may have a number for each layer.
+    gguf_of_layers: Tuple[str, ...] = ()
     #: What every name begins with. Files of the model without its head leave it out.
     prefix = "model."
     #: Names that end so are no weights of the model.

@@ -97,7 +97,7 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
         config["num_hidden_layers"] -= more  # files count them
     if family.gguf_keyless and isinstance(config.get("num_key_value_heads"), list):
         _kinds(config, family.gguf_keyless)
-    if isinstance(config.get("num_key_value_heads"), list) or isinstance(config.get("intermediate_size"), list):
+    if any(isinstance(config.get(name), list) and name not in family.gguf_of_layers for name in ("num_key_value_heads", "intermediate_size")):
         made.points.append("metadata: layers of different sizes")
     if "vocab_size" not in config and "token_embd.weight" in source:
         config["vocab_size"] = source["token_embd.weight"].shape[0]

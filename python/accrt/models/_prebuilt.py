@@ -169,6 +169,18 @@ MORE: Dict[str, Dict[str, Any]] = {
     "youtu": _LATENTS,
     "mellum": {**_EXPERTS, "sliding_window": 64, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
     "phi4_multimodal": {"pad_token_id": 0},
+    "hy_v3": {**_EXPERTS, "num_hidden_layers": 3, "num_shared_experts": 1, "router_scaling_factor": 2.0},
+    "sarvam_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "routed_scaling_factor": 2.0},
+    "sarvam_mla": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "q_lora_rank": None, "norm_topk_prob": True},
+    "iquestcoder": {},
+    "afmoe": {**_EXPERTS, "num_hidden_layers": 4, "num_shared_experts": 1, "sliding_window": 64, "mup_enabled": True, "route_scale": 2.0},
+    "granite_swa": {**_GRANITE, "num_hidden_layers": 2, "sliding_window": 64, "layer_rope_theta": [0, 500.0]},
+    "granitemoe_swa": {**_GRANITE, "num_hidden_layers": 2, "sliding_window": 64, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96},
+    "cohere2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 1, "first_k_dense_replace": 1, "num_hidden_layers": 4, "sliding_window": 64},
+    "cohere2_moe-sigmoid": {"model_type": "cohere2_moe", "num_experts": 4, "num_experts_per_tok": 2, "expert_selection_fn": "sigmoid", "rms_norm_eps": 1e-5,
+                            "num_hidden_layers": 2, "sliding_window": 64},
+    "dbrx": {"attn_config": {"clip_qkv": 8.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 96, "moe_top_k": 2}},
+    "bitnet": {"hidden_act": "relu2"},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -181,7 +193,7 @@ _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_att
 #: As configurations of GGUF files have them.
 _GGUF_NAMES = {"num_local_experts": "num_experts", "moe_num_experts": "num_experts", "n_routed_experts": "num_experts", "shared_intermediate_size": "shared_expert_intermediate_size"}
 #: What they alone say.
-_OF_FILES: Dict[str, Dict[str, Any]] = {"apertus": {f"xielu_{part}": 0.5 for part in ("alpha_p", "alpha_n", "beta", "eps")}}
+_OF_FILES: Dict[str, Dict[str, Any]] = {"gemma3n_text": {"altup_num_inputs": 4, "laurel_rank": 64}, "apertus": {f"xielu_{part}": 0.5 for part in ("alpha_p", "alpha_n", "beta", "eps")}}
 #: Heads of other sizes.
 _HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
 _FLOATS = ("f32", "bf16", "f16")

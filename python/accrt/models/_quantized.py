@@ -35,6 +35,8 @@ def gather(made: Checkpoint, source: Weights) -> None:
             made.points.append(f"config: quantization_config.quant_method is {method!r}; there are {', '.join(_METHODS)}")
         else:
             taken = _join(made, source, given, reader)
+            if reader is _bitnet and made.config.get("model_type") not in _OF_THREE_VALUES:
+                made.points.append(f"config: quantization_config.quant_method is {method!r}; weights of three values are read of {' and '.join(_OF_THREE_VALUES)} alone")
     for name in source:
         if name not in taken and not name.endswith(_BESIDE if given else _kv_scales.ENDINGS):
             add_plain(made, name, source[name])
@@ -342,4 +344,17 @@ def _mxfp4(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: st
     return base, Tensor(base, _float(made), (*data.shape[:2], data.shape[2] * 32), "mxfp4", 32), (name, scales)
 
 
-_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed, "modelopt": _modelopt, "mxfp4": _mxfp4}
+#: Families that compute with weights of three values (_three_values.py), by model_type.
+_OF_THREE_VALUES = ("bitnet", "llama")
+
+
+def _bitnet(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    """Weights of three values, four in a byte: those of a quarter of the rows each. They are
+    unpacked by what computes with them."""
+    weight = source[name]
+    if not name.endswith(".weight") or weight.dtype != "u8" or len(weight.shape) != 2:
+        return None
+    return name, Tensor(name, "u8", weight.shape), (name,)
+
+
+_METHODS = {"bitnet": _bitnet, "gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed, "modelopt": _modelopt, "mxfp4": _mxfp4}

@@ -1,11 +1,11 @@
-"""Llama 1 to 3, and what has their architecture."""
+"""Llama 1 to 3, and what has their architecture; also with weights of three values."""
 
 from __future__ import annotations
 
-from ._blocks import Decoder
+from ._three_values import WithThreeValues
 
 
-class Llama(Decoder):
+class Llama(WithThreeValues):
     types = architectures = ("llama",)
 
     def setup_rope(self) -> None:

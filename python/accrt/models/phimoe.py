@@ -9,20 +9,22 @@ from typing import Any, Tuple
 from ..compiler.ir import Value
 from ..compiler.ops.shapes import cat
 from . import _rope
+from ._ropes import FactorsInFiles
 from .mixtral import Mixtral
 
 _NONE = -1e30
 
 
-class Phimoe(Mixtral):
+class Phimoe(FactorsInFiles, Mixtral):
     types = ("phimoe",)
-    architectures = ()
+    architectures = ("phimoe",)
     defaults = {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "max_position_embeddings": 131072, "num_local_experts": 16, "num_experts_per_tok": 2,
                 "router_jitter_noise": 0.01}  # fmt: skip
 
     def setup(self) -> None:
         super().setup()
         config = self.config
+        self.interleaved = False
         self.near = 2 * config.number("router_jitter_noise", 0.01)
         config.flag("lm_head_bias")  # the tensors say it
         config.get("input_jitter_noise")  # of training
