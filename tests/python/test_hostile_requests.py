@@ -3,6 +3,7 @@ refused: what is refused takes about as much as was sent."""
 from __future__ import annotations
 
 import json
+import re
 import os
 import signal
 import socket
@@ -208,6 +209,35 @@ def test_answers_that_nobody_reads_are_bounded_together():
         assert until(lambda: server.server.counts()["held_bytes"] <= 8 * MIB)
         for client in clients:
             client.close()
+
+
+ASKED = '{"prompt":"a","max_tokens":1}'
+
+
+@pytest.mark.parametrize("body, words", [
+    *((ASKED.encode(coding), "the body is no JSON") for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")),
+    (b'{"prompt":"\xed\xa0\x80"}', "the body is no JSON"),
+    (b'{"prompt":"a","prompt":"b"}', "has the name 'prompt' twice"),
+    (b'{"prompt":"a","max_tokens":1,"max_\\u0074okens":2}', "has the name 'max_tokens' twice"),
+    (b'{"messages":[{"role":"user","content":"a","content":"b"}]}', "has the name 'content' twice"),
+    (b'{"logit_bias":{"1":5,"2":1,"1":-5}}', "has the name '1' twice"),
+    (b'{"\x1b[31m' + b"x" * 4000 + b'":1,"\x1b[31m' + b"x" * 4000 + b'":1}', "the body is no JSON"),
+    (b'{"' + b"x" * 4000 + b'":1,"' + b"x" * 4000 + b'":1}', "twice"),
+])  # fmt: skip
+def test_bodies_that_are_read_in_two_ways_are_refused(body, words):
+    """Other codings than UTF-8 were read, and of two equal names the last one counted: a proxy
+    before the server may look at another one."""
+    with pytest.raises(BadParameter, match=re.escape(words)) as caught:
+        requests.parse(body)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+    assert requests.parse(b"\xef\xbb\xbf" + ASKED.encode()) == json.loads(ASKED)
+
+
+def test_many_objects_are_compared_in_linear_time():
+    body = b'{"metadata":[' + b'{"a":1},' * 500_000 + b"0]}"
+    begin = time.process_time()
+    assert len(requests.parse(body)["metadata"]) == 500_001
+    assert time.process_time() - begin < 5
 
 
 def test_large_honest_bodies_are_taken():

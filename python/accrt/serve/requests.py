@@ -3,6 +3,7 @@ engine."""
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -58,6 +59,10 @@ MOST_EFFORT = 64
 MOST_BRACKETS = MOST_NAMES = 1 << 19
 
 
+#: What some clients begin UTF-8 with. (Python's codec for it is a module, that is a descriptor.)
+_MARK = b"\xef\xbb\xbf"
+
+
 def parse(body: bytes) -> Dict[str, Any]:
     if not body.strip():
         raise BadParameter(None, "the body is empty, expected a JSON object", "invalid_json")
@@ -68,7 +73,9 @@ def parse(body: bytes) -> Dict[str, Any]:
     if names > MOST_NAMES:
         raise BadParameter(None, f"the body has {names} names, expected at most {MOST_NAMES}")
     try:
-        given = json.loads(body, parse_constant=_no_constant)
+        given = json.loads(body[body.startswith(_MARK) and len(_MARK) :].decode(), parse_constant=_no_constant, object_pairs_hook=_object)
+    except BadParameter:
+        raise
     except RecursionError:
         raise BadParameter(None, "the body is no JSON that is read here: lists or objects are nested too deeply", "invalid_json") from None
     except ValueError as error:
@@ -78,6 +85,15 @@ def parse(body: bytes) -> Dict[str, Any]:
     if not isinstance(given, dict):
         raise BadParameter(None, "the body is no JSON object", "invalid_json")
     return given
+
+
+def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """Of two equal names a proxy may have looked at the other one."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        twice = collections.Counter(name for name, _value in pairs).most_common(1)[0][0]
+        raise BadParameter(None, f"an object of the body has the name {shown(twice)} twice", "invalid_json")
+    return made
 
 
 def _no_constant(name: str) -> None:
