@@ -58,7 +58,7 @@ static const char* type_of(uint32_t status) {
     return "overloaded_error";
   if (status == 408 || status == 504)
     return "timeout_error";
-  return status < 500 ? "invalid_request_error" : "server_error";
+  return status < 500 || status == 501 || status == 505 ? "invalid_request_error" : "server_error";
 }
 
 /* The date as HTTP has it, made anew when the second changes. */
