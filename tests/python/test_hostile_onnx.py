@@ -171,6 +171,24 @@ def test_what_is_known_is_not_calculated_beyond_all_sizes(name):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10, "KiB"
 
 
+#: Of an image that is not known: places, shares and counts of which there are gigabytes.
+CALCULATED = {
+    **{f"Resize, {mode}, {scale}": (node("Resize", ["x", "", "s"], ["y"], mode=mode, **more), size, {"s": np.array([1, 1, scale, 1], "f4")}) for mode, more, size, scale in (
+        ("nearest", {}, 4, 1e9), ("linear", {}, 4, 1e8), ("cubic", {}, 4, 3e6), ("linear", {"antialias": 1}, 1 << 24, 1e-7), ("linear", {"antialias": 1}, 1 << 24, 1e-3))},
+    **{f"AveragePool, {pad}": (node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], pads=[pad] * 4), 4, {}) for pad in (1 << 22, 1 << 30)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALCULATED)
+def test_what_an_operation_calculates_for_itself_has_an_end(name):
+    """8 GiB of places were calculated, and each of ten million shares was an operation."""
+    one, size, numbers = CALCULATED[name]
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    refused(model([one], x=(1, 1, size, 4), numbers=numbers), "no lowering for 1 operation")
+    assert time.process_time() - begin < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10, "KiB"
+
+
 def test_chains_of_weights_are_calculated_within_their_bytes():
     """A weight's types and shapes change at no cost when the model runs."""
     weight = np.arange(1 << 21, dtype=np.float16)

@@ -33,6 +33,13 @@ SPARE_BYTES, SPARE_TIMES = 64 << 20, 8
 INTEGERS = ("i64", "i32", "u32", "u8", "i8")
 
 
+def check_room(lo: Any, count: float) -> None:
+    """For numbers that are calculated for an operation, such as where a resized image's places are:
+    they take memory as folded results do."""
+    if 8 * count > lo.spare:
+        raise Unsupported(f"{count:.0f} numbers would be calculated now: that takes too much memory")
+
+
 def of_proto(tensor: Any, name: str = "") -> Known:
     """The content of a TensorProto."""
     import onnx

@@ -9,12 +9,19 @@ import numpy as np
 
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
+from .folding import check_room
 from .table import lowers
 from .values import Known, numpy_type, Unsupported
 
 #: For each place of a result: the places that it is made of, and their shares. Of one row for each
 #: place.
 Taps = Tuple[Any, Any]
+#: Most places that one place is made of: each is an operation.
+MOST_TAPS = 1 << 10
+
+
+#: Most places of the input that one of a result is made of: each is an operation of its own.
+MOST_TAPS = 1 << 10
 
 
 @lowers("Resize")
@@ -35,12 +42,12 @@ def resize(
         if isinstance(x.shape[at], Expr):
             x = _repeated(lo, x, at, factor, size, mode, coordinate_transformation_mode, nearest_mode)
             continue
-        last = x.shape[at] - 1
+        last, spread = x.shape[at] - 1, min(factor, 1.0) if antialias else 1.0
+        check_room(lo, size * max(1, 0 if mode == "nearest" else 4 / spread))
         places = _places(x.shape[at], size, factor, coordinate_transformation_mode) if region is None else _inside(region, last, size)
         if mode == "nearest":
             x = x.index_select(at, lo.value(Known(_nearest(places, x.shape[at], nearest_mode))))
         else:
-            spread = min(factor, 1.0) if antialias else 1.0
             x = _mixed(lo, x, at, _taps(places, x.shape[at], mode, cubic_coeff_a, spread, bool(exclude_outside)))
         if region is not None and ((places < 0) | (places > last)).any():
             there = lo.value(Known((places >= 0) & (places <= last))).view([-1 if d == at else 1 for d in range(x.rank)])
@@ -149,6 +156,8 @@ def _cubic(apart: Any, a: float) -> Any:
 
 def _mixed(lo: Any, x: Value, at: int, taps: Taps) -> Value:
     index, share = taps
+    if index.shape[1] > MOST_TAPS:
+        raise Unsupported(f"places that are made of {index.shape[1]} others")
     shape = [1] * x.rank
     shape[at] = len(index)
     total: Optional[Value] = None

@@ -16,6 +16,7 @@ from ..compiler import affine
 from ..from_torch import ops_nn as aten
 from ..from_torch.ops_math import cast, FLOATS
 from ..from_torch.ops_views import flip
+from .folding import check_room
 from .table import lowers
 from .values import dtype_named, Known, numpy_type, Unsupported
 
@@ -432,6 +433,7 @@ def _counts(lo: Any, x: Value, kernel: Any, steps: Any, apart: Any, pairs: Any, 
         size = x.shape[2 + d]
         shape = [1] * x.rank
         if isinstance(size, int):
+            check_room(lo, (size + sum(pairs[d]) + more[d]) * (1 + kernel[d] / steps[d]))
             inside = np.zeros(size + sum(pairs[d]) + more[d], np.float32)
             inside[0 if with_pads else pairs[d][0] : size + (sum(pairs[d]) if with_pads else pairs[d][0])] = 1
             count = (len(inside) - apart[d] * (kernel[d] - 1) - 1) // steps[d] + 1
