@@ -224,9 +224,10 @@ def load(path: Any, device: str = "host", trust: str | None = None, symbols: Map
     from .instance import Instance, default_instance, policy_of
     if not isinstance(device, str):
         raise TypeError(f"device is {shown(device)}, expected a name: {_device_names(instance_of=device)}")
-    if sandbox:
-        return _load_confined(path, device, policy_of(trust, host_code), symbols, options, key, weights, sandbox,
-                              by_name or rank or degree or timeout is not None or budget is not None)
+    limits = _limits_of(sandbox)
+    if limits is not None:
+        return _load_confined(path, device, policy_of(trust, host_code), symbols, options, key, weights, limits,
+                              keys is not None or by_name or rank or degree or timeout is not None or budget is not None)
     trust = policy_of(trust, host_code)
     instance = default_instance(trust) if not options and keys is None else Instance(trust, options=options, keys=keys)
     if timeout is not None and budget is not None:
@@ -246,13 +247,30 @@ def _device_names(instance_of: object = None) -> str:
     return f"there are {names}, and 'host' and 'cuda' for the first of a kind{more}"
 
 
-def _load_confined(path, device, trust, symbols, options, key, weights, sandbox, other):
+_LIMITS = ("memory_mib", "cpu_s", "timeout", "weak")
+
+
+def _limits_of(sandbox: object) -> dict[str, Any] | None:
+    """Limits of a sandbox, also where there are none. None: no sandbox is asked for."""
+    if sandbox is None or isinstance(sandbox, bool):
+        return {} if sandbox else None
+    if not isinstance(sandbox, Mapping):
+        raise TypeError(f"sandbox is {shown(sandbox)}, expected True, False or a dict of limits")
+    unknown = [name for name in sandbox if name not in _LIMITS]
+    if unknown:
+        raise TypeError(f"sandbox has no limit {shown(unknown[0])}: there are {', '.join(_LIMITS)}")
+    if not isinstance(sandbox.get("weak", False), bool):
+        raise TypeError(f"sandbox: weak is {shown(sandbox['weak'])}, expected True or False")
+    return dict(sandbox)
+
+
+def _load_confined(path, device, trust, symbols, options, key, weights, limits, other):
     from .sandbox import SandboxSession
     more = dict(options or {})
     threads = more.pop("host.threads", None)
     if device not in ("host", "host:0"):
         raise ValueError(f"device is {device!r}: a sandbox has the host's processor alone")
     if more or key is not None or other:
-        raise ValueError("a sandbox takes no options but host.threads, no key of encrypted weights, no by_name, rank, degree, timeout or budget")
+        raise ValueError("a sandbox takes no options but host.threads, no keys, no key of encrypted weights, no by_name, rank, degree, timeout or budget")
     sources = [weights] if isinstance(weights, (str, os.PathLike)) else list(weights or ())
-    return SandboxSession(path, sources, symbols, threads=threads, trust=trust, **(sandbox if isinstance(sandbox, dict) else {}))
+    return SandboxSession(path, sources, symbols, threads=threads, trust=trust, **limits)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -565,6 +566,27 @@ def test_the_tool_takes_declared_answers_alone(hostile, tmp_path):
 
 
 # ---- limits, processes, files
+
+@pytest.mark.parametrize("limits", [{}, types.MappingProxyType({}), types.MappingProxyType({"memory_mib": 512}), {"weak": False}])
+def test_limits_that_are_none_are_a_sandbox_too(hostile, limits):
+    """An empty dict ran the code in this process; limits of another mapping were none."""
+    with accrt.load(hostile, sandbox=limits) as confined:
+        assert isinstance(confined, accrt.sandbox.SandboxSession) and np.array_equal(confined.f(X, 0), X)
+        assert confined._memory == dict(limits).get("memory_mib", 0) << 20
+
+
+@pytest.mark.parametrize("given", [0, 1, "", "no", [], (), 0.0, np.False_, {"weak": "no"}, {"weak": 1}, {"memory": 64}, {"trust": "all"}, {1: 2}])
+def test_what_is_no_sandbox_and_no_limit_is_refused(hostile, given):
+    """Of what is false nothing was confined, and `no` was without Landlock."""
+    with pytest.raises(TypeError, match="sandbox"):
+        accrt.load(hostile, sandbox=given)
+
+
+def test_keys_of_a_sandbox_are_refused(hostile):
+    """They went unnoticed: the keys of this user counted."""
+    with pytest.raises(ValueError, match="takes no options but host.threads, no keys"):
+        accrt.load(hostile, sandbox=True, trust="signed", keys=[])
+
 
 @pytest.mark.parametrize("limits", [{"cpu_s": 0.5}, {"cpu_s": 0}, {"cpu_s": -1}, {"cpu_s": 1 << 70}, {"cpu_s": "1"}, {"cpu_s": True},
                                     {"memory_mib": 0.9}, {"memory_mib": 0}, {"memory_mib": -1}, {"memory_mib": 63},
