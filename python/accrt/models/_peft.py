@@ -29,8 +29,8 @@ MEANINGFUL: Dict[str, Tuple[Any, ...]] = {
 #: Ways to begin training that leave the model's own weights as they are.
 BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
 _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight\Z", re.DOTALL)
-#: What layers of Nemotron-H begin with in the code that its checkpoints come with, and so in adapters
-#: that were trained with that code; transformers' own modules say `model.`
+#: What layers of Nemotron-H begin with in the code that its checkpoints come with, and so in
+#: adapters that were trained with that code; transformers' own modules say `model.`
 _PUBLISHED = "backbone."
 _LIMIT = 16 << 20
 _FLOATS = ("f32", "f16", "bf16")
