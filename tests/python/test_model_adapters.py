@@ -96,7 +96,7 @@ PARTS = {"gemma3-images": "model.language_model.", "mistral3": "language_model.m
 
 
 def module_name(name, key):
-    """What the bundle of a family calls a tensor of its checkpoint. None: it has no part in text."""
+    """What the bundle of a family calls a tensor of its checkpoint. None: it is no part of text."""
     found = _parts.text_name(key)
     return found.replace("backbone.", "model.", 1) if found is not None and PARTS.get(name) == "backbone." else found
 
