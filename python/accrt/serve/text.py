@@ -78,7 +78,7 @@ def growth(part: Any) -> Growth:
     for inner in ("normalizers", "pretokenizers", "processors"):
         if isinstance(part.get(inner), list):
             return functools.reduce(Growth.then, map(growth, part[inner]), Growth())
-    kind = part.get("type")
+    kind = str(part.get("type"))
     if kind == "Replace":
         pattern = part.get("pattern")
         replaced = _size(pattern.get("String")) if isinstance(pattern, dict) else 0
