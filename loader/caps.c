@@ -134,7 +134,7 @@ static bool read_arch(accx_json_t* json, char* out_arch) {
 static bool read_word(accx_json_t* json, const char** out_text) {
   size_t size;
   return accx_json_string(json, out_text, &size) &&
-         ((size != 0 && strpbrk(*out_text, ": ") == NULL) ||
+         ((size != 0 && (*out_text)[strcspn(*out_text, ": ")] == '\0') ||
           accx_json_fail(json, "a name that is empty, or with a colon or a space"));
 }
 

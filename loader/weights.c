@@ -6,6 +6,7 @@
 #include "loader/weights.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -338,7 +339,7 @@ static accrt_status_t find_in_folder(accrt_weights_t* weights, const char* path)
 
 static bool is_folder(const char* path) {
   struct stat facts;
-  return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+  return fstatat(AT_FDCWD, path, &facts, 0) == 0 && S_ISDIR(facts.st_mode);
 }
 
 accrt_status_t accrt_weights_open_path(accrt_instance_t* instance, const char* path,

@@ -154,7 +154,7 @@ bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder
     /* marks it as used; fails harmlessly in a folder without write access */
     (void)futimens(file, NULL);
   } else if (damaged) {
-    (void)unlink(path);
+    (void)unlinkat(AT_FDCWD, path, 0);
   }
   close(file);
   return good;

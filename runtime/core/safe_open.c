@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ bool accrt_own_path(char path[ACCRT_PATH_BYTES]) {
   }
   /* The library is part of the program. Its caller can choose the program's name, so ask the system
    * for the path. */
-  const ssize_t length = readlink("/proc/self/exe", path, ACCRT_PATH_BYTES - 1);
+  const ssize_t length = readlinkat(AT_FDCWD, "/proc/self/exe", path, ACCRT_PATH_BYTES - 1);
   if (length <= 0 || path[0] != '/')
     return false;
   path[length] = '\0';
@@ -77,7 +78,7 @@ bool accrt_own_path(char path[ACCRT_PATH_BYTES]) {
 static bool owns_library(uid_t owner) {
   char path[ACCRT_PATH_BYTES];
   struct stat facts;
-  return accrt_own_path(path) && stat(path, &facts) == 0 && facts.st_uid == owner;
+  return accrt_own_path(path) && fstatat(AT_FDCWD, path, &facts, 0) == 0 && facts.st_uid == owner;
 }
 
 static bool is_trusted(uid_t owner) {
@@ -91,7 +92,7 @@ bool accrt_strict_facts(const struct stat* facts) {
 /* `path`: the caller's path; `part`: the part of it to check. */
 static accrt_status_t check_part(const char* path, const char* part, bool sticky_is_good) {
   struct stat facts;
-  if (lstat(part, &facts) != 0) {
+  if (fstatat(AT_FDCWD, part, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
     return errno == ENOENT || errno == ENOTDIR
                ? ACCRT_FAIL_ERRNO(NOT_FOUND, errno, "%s: no such file", path)
                : ACCRT_FAIL_ERRNO(IO, errno, "%s: %s", path, strerror(errno));

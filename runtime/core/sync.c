@@ -57,13 +57,8 @@ void accrt_mutex_wake(accrt_mutex_t* mutex) {
 }
 
 void accrt_monitor_make(pthread_mutex_t* mutex, pthread_cond_t* changed) {
-  /* pthread calls with these attributes cannot fail. */
-  pthread_mutexattr_t adaptive;
-  (void)pthread_mutexattr_init(&adaptive);
-  (void)pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
-  (void)pthread_mutex_init(mutex, &adaptive);
-  (void)pthread_mutexattr_destroy(&adaptive);
-  (void)pthread_cond_init(changed, NULL);
+  *mutex = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+  *changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 }
 
 void accrt_monitor_deinit(accrt_monitor_t* monitor) {

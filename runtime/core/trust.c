@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -320,7 +321,7 @@ static accrt_status_t add_folder(accrt_instance_t* instance, const char* path) {
 
 static accrt_status_t add_path(accrt_instance_t* instance, const char* path) {
   struct stat facts;
-  if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode))
+  if (fstatat(AT_FDCWD, path, &facts, 0) == 0 && S_ISDIR(facts.st_mode))
     return add_folder(instance, path);
   const size_t length = strlen(path), ending = strlen(".rules");
   if (length > ending && strcmp(path + length - ending, ".rules") == 0)

@@ -85,7 +85,6 @@ def test_what_the_library_opens_goes_through_the_helper():
     raw = {"open", "openat", "creat", "fopen", "freopen", "opendir"}
     allowed = {("runtime/core/safe_open.c", "openat"), ("runtime/core/safe_open.c", "dlopen"),
                ("runtime/core/put_file.c", "openat"),  # new files, and what was left of such
-               ("runtime/drivers/host/system.c", "fopen"),  # a constant path below /sys
                ("runtime/program/plan_flatten.c", "open"),  # a function of its own
                ("packs/cublaslt/library.c", "dlopen"),  # with RTLD_NOLOAD: it opens nothing
                ("python/accrt/_system.py", "CDLL"),

@@ -1,6 +1,5 @@
 /* runtime/drivers/common/driver.c - opening drivers and devices. It may not know what a driver
  * does. */
-#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -207,7 +206,8 @@ static const char* missing_function(const accrt_driver_table_t* table) {
 static bool good_name(const char* name) {
   size_t length = 0;
   for (; name[length] != '\0'; ++length) {
-    if (!isalnum((unsigned char)name[length]) && name[length] != '_')
+    const char c = name[length];
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'))
       return false;
   }
   return length > 0 && length < sizeof((accrt_open_driver_t*)NULL)->name;

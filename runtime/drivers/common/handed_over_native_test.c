@@ -1,5 +1,5 @@
 /* As tests/unit/handed_over_test.c, where the driver has events and does signals and records
- * itself: a thread that learns of one may release the stream, the semaphore and the event at once. */
+ * itself: a thread that learns of one may release the stream, the semaphore and the event. */
 #define TEST_DRIVER_NATIVE 1
 #include "runtime/drivers/common/stream_test.h"
 

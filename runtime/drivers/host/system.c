@@ -2,12 +2,15 @@
  * usable processors. It may not know devices or queues.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "runtime/core/safe_open.h"
 #include "runtime/drivers/host/host.h"
 
 /* Beyond what a kernel is promised: the frames of this driver between its entry point and the
@@ -48,16 +51,21 @@ bool accrt_host_stack_suffices(void) {
 
 /* Processors that the control group's quota is worth, rounded up; UINT32_MAX without one. */
 static uint32_t quota_cores(void) {
-  FILE* file = fopen("/sys/fs/cgroup/cpu.max", "re");
-  if (file == NULL)
+  char text[64];
+  const int fd = accrt_open_at(AT_FDCWD, "/sys/fs/cgroup/cpu.max", O_RDONLY, 0);
+  if (fd < 0)
     return UINT32_MAX;
-  unsigned long quota = 0;
-  unsigned long period = 0;
-  const int fields = fscanf(file, "%lu %lu", &quota, &period); /* "max 100000" matches nothing */
-  fclose(file);
-  if (fields != 2 || quota == 0 || period == 0)
+  const ssize_t size = pread(fd, text, sizeof text - 1, 0);
+  close(fd);
+  if (size < 0)
     return UINT32_MAX;
-  const unsigned long cores = quota / period + (quota % period != 0);
+  text[size] = '\0';
+  char* rest;
+  const uint64_t quota = strtoull(text, &rest, 10); /* "max 100000" gives 0 */
+  const uint64_t period = strtoull(rest, NULL, 10);
+  if (quota == 0 || period == 0)
+    return UINT32_MAX;
+  const uint64_t cores = quota / period + (quota % period != 0);
   return cores > HOST_MAX_THREADS ? HOST_MAX_THREADS : (uint32_t)cores;
 }
 
