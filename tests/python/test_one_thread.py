@@ -1,5 +1,5 @@
-"""C tests that `./dev check tsan` leaves out (tests/one_thread.txt) fail when they start a thread or
-a program: no list can leave out a test with threads in silence."""
+"""C tests that `./dev check tsan` leaves out (tests/one_thread.txt) fail when they start a thread
+or a program: no list can leave out a test with threads in silence."""
 
 from __future__ import annotations
 
