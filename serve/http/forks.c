@@ -53,6 +53,10 @@ void accrt_http_forks_let(void) {
   accsv_unlock(&lock);
 }
 
+void accrt_http_forks_assert_held(void) {
+  ACCRT_ASSERT_HELD(&lock);
+}
+
 void accrt_http_forks_join(http_server_t* server) {
   accsv_lock(&lock);
   server->next_server = servers;

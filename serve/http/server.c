@@ -97,6 +97,7 @@ static accrt_status_t take_options(http_server_t* server, const accrt_http_optio
 
 /* Under the lock of forks.c. Returns 0, or an errno. */
 static int listen_at(http_server_t* server, const struct addrinfo* address) {
+  accrt_http_forks_assert_held();
   const int fd = socket(address->ai_family, address->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC,
                         address->ai_protocol);
   if (fd < 0)

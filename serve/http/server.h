@@ -320,6 +320,8 @@ void accrt_http_forks_leave(http_server_t* server);
  * then; nothing else is done. */
 void accrt_http_forks_hold(void);
 void accrt_http_forks_let(void);
+/* Asserts that this thread is between the two. */
+void accrt_http_forks_assert_held(void);
 /* Closes one of them, and makes it -1. */
 void accrt_http_forks_close(int32_t* fd);
 
