@@ -316,6 +316,11 @@ CONFIGS = {
              "ffn_config": {"hidden_size": 48, "ffn_hidden_size": 40, "moe_num_experts": 5, "moe_top_k": 2, "ffn_act_fn": {"name": "silu"}}},
     "dbrx-plain": {"model_type": "dbrx", "vocab_size": 320, "d_model": 48, "n_heads": 6, "n_layers": 2, "max_seq_len": 256, "bos_token_id": 257, "eos_token_id": 258,
                    "attn_config": {"kv_n_heads": 6, "clip_qkv": 4.0, "rope_theta": 10000.0}, "ffn_config": {"hidden_size": 48, "ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 3, "moe_normalize_expert_weights": None}},
+    "deepseek-v32": _of("deepseek_v32", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, norm_topk_prob=True,
+                        routed_scaling_factor=2.5, first_k_dense_replace=1, rope_theta=10000.0, index_topk=100, index_head_dim=16, index_n_heads=4),
+    "glm-moe-dsa": _of("glm_moe_dsa", **_LATENTS, q_lora_rank=24, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2, n_group=1, topk_group=1, norm_topk_prob=True,
+                       routed_scaling_factor=1.5, mlp_layer_types=["dense", "dense", "sparse"], rope_theta=1000.0, index_topk=64, index_head_dim=16, index_n_heads=2,
+                       indexer_types=["full", "full", "shared"]),
     "bitnet": _of("bitnet", hidden_act="relu2", rope_theta=500000.0),
 }  # fmt: skip
 

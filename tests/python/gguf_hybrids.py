@@ -110,16 +110,20 @@ def shapes_of(folder, config):
 
 def weights_of(folder, name, config=None, gain=1.5):
     """Such weights, by name: of norms that multiply by 1 + w they are those of family_models.py."""
-    return family.draw(shapes_of(folder, config or config_of(name)), gain=gain)
+    config = config or config_of(name)
+    made = family.draw(shapes_of(folder, config), gain=gain)
+    if config["model_type"] == "gemma3n_text":  # which does not scale scores: norms do
+        for key in made:
+            made[key] = made[key] * np.float32(config["head_dim"] ** -0.25) if key.endswith(("q_norm.weight", "k_norm.weight")) else made[key]
+    return made
 
 
 def gain_of_k_quants(name):
     """As large as family_models.GAINS has them, so that little is made of what products round. In
     Qwen 3.5 with experts, with half of it no part alone gives most of the error (attention 0.047 in
     the middle, experts 0.037, the shared one 0.025): routers take other experts. In Phi-3.5 MoE a
-    share of an expert jumps where another one comes within 2% of it, and in Gemma 3n a layer's
-    numbers go through four streams: with larger weights the errors are 0.128 and 0.066."""
-    return {"qwen3.5-moe": 0.25, "phimoe": 0.5, "gemma3n": 0.5, "gemma3n-older": 0.5}.get(name) or family.GAINS.get(_OF.get(name, name), 1.5)
+    share of an expert jumps where another one comes within 2% of it: with 1.5 the error is 0.128."""
+    return {"qwen3.5-moe": 0.25, "phimoe": 0.5}.get(name) or family.GAINS.get(_OF.get(name, name), 1.5)
 
 
 def write_gguf(path, name, weights, types=None, changed=lambda _name, array: array, by=1, **more):

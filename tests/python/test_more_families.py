@@ -542,3 +542,12 @@ def test_three_values_are_for_some_families_alone(tmp_path):
     tiny.write_safetensors(folder / "model.safetensors", {name: pair for name, pair in stored.items() if not name.endswith("layers.1.mlp.up_proj.weight_scale")})
     with pytest.raises(Refused, match="layers.1.mlp.up_proj.weight_scale: it is missing"):
         _registry.decoder(models.read(folder)).build()
+
+
+@pytest.mark.parametrize("name", ["deepseek-v32", "glm-moe-dsa"])
+def test_sequences_end_where_an_index_would_choose_among_keys(tmp_path, name):
+    folder, most = family.write(tmp_path / "m", name)[0], family.CONFIGS[name]["index_topk"]
+    assert _registry.decoder(models.read(folder)).max_position == most
+    assert _registry.decoder(models.read(folder), models.Options(max_position=most)).max_position == most
+    with pytest.raises(Refused, match=f"max_position is {most + 1}; the model was made for {most}"):
+        _registry.decoder(models.read(folder), models.Options(max_position=most + 1))

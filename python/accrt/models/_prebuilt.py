@@ -180,6 +180,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "cohere2_moe-sigmoid": {"model_type": "cohere2_moe", "num_experts": 4, "num_experts_per_tok": 2, "expert_selection_fn": "sigmoid", "rms_norm_eps": 1e-5,
                             "num_hidden_layers": 2, "sliding_window": 64},
     "dbrx": {"attn_config": {"clip_qkv": 8.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 96, "moe_top_k": 2}},
+    "deepseek_v32": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
     "bitnet": {"hidden_act": "relu2"},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip

@@ -29,7 +29,7 @@ UNSERVED: Dict[str, str] = {
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"),
                     "its layers that see all have heads of 512 elements, and kernels of paged attention have heads of at most 256; Gemma 3 and 3n are served"),
-    **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
+    "deepseek_v4": "its attention chooses among the keys by an index, which no kernel of paged attention does; DeepSeek V3.2 is served up to the length at which it chooses all",
     **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "skywork"), _FOLDER),
     "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",
     "internlm": f"{_FOLDER}; InternLM 3 is served", "internlm2": f"{_FOLDER}; InternLM 3 is served", "qwen": f"{_FOLDER}; Qwen 1.5 and later are served",
