@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from .. import _pt2
+from .. import _pt2, _torch_core  # noqa: F401  - it fills the table
 from .._exporting import advice, example_inputs, export
 from .._torch_decompositions import found, Table
 from .._torch_sizes import holds

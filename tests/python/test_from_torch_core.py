@@ -1,0 +1,107 @@
+"""accrt.from_torch of programs after torch's run_decompositions, which have core operations alone;
+and of operations that have a view's or another operation's form, beside torch in float64."""
+
+from __future__ import annotations
+
+import pytest
+
+import rotation
+from accrt.from_torch import convert, UnsupportedOperations
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
+
+from test_from_torch import called, check, close, leaves, Of, session_of, some  # noqa: E402  - which needs torch
+
+F, aten, special = torch.nn.functional, torch.ops.aten, torch.special
+
+
+class Pictures(torch.nn.Module):
+    """Layers that have other names among the core operations."""
+
+    def __init__(self):
+        super().__init__()
+        nn = torch.nn
+        self.conv, self.wide, self.up, self.line = nn.Conv2d(3, 8, 3, padding=1, groups=1), nn.Conv3d(1, 2, 3), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv1d(8, 8, 3, 2)
+        self.group, self.layer, self.batch = nn.GroupNorm(2, 8), nn.LayerNorm(8), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        h = self.batch(self.group(self.conv(x)))
+        h = self.layer(h.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        pooled = F.max_pool2d(h, 2), F.adaptive_avg_pool2d(h, 3), F.adaptive_avg_pool3d(h[:, None], 2), F.avg_pool2d(h, 2)
+        return self.up(h), self.wide(h[:, None]), self.line(h.mean(2)), F.interpolate(h, scale_factor=2, mode="bilinear"), F.pad(h, (1, 1, 1, 1), "reflect"), *pooled
+
+
+def blocks():
+    return torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+
+
+#: By name: a model and its example.
+DECOMPOSED = {"pictures": (Pictures, (2, 3, 8, 8)), "a transformer": (blocks, (2, 5, 16)), "a recurrent layer": (lambda: torch.nn.GRU(4, 6), (3, 2, 4))}
+
+
+@pytest.mark.parametrize("sizes", ["fixed", "vary"])
+@pytest.mark.parametrize("name", DECOMPOSED)
+def test_a_program_of_core_operations(name, sizes, instance):
+    make, shape = DECOMPOSED[name]
+    torch.manual_seed(rotation.seed() & 0x7FFFFFFF)
+    model = make().eval().requires_grad_(False)
+    at = 1 if "recurrent" in name else 0
+    shapes = ({at: torch.export.Dim("batch", max=32)},) if sizes == "vary" else None
+    program = torch.export.export(model, (some(*shape),), dynamic_shapes=shapes, strict=False).run_decompositions()
+    session, _ = session_of(program, (), instance)
+    wide = model.double()
+    for batch in (2,) if sizes == "fixed" else (2, 1, 5):
+        given = some(*shape[:at], batch, *shape[at + 1 :])
+        ours, theirs = called(session, (given,)), leaves(wide(given.double()))
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            close(a, b)
+
+
+def polynomial(name, n):
+    return lambda x: getattr(special, name)(x, n)
+
+
+#: By name: what is calculated of a tensor of [3, 4].
+CALCULATED = {
+    "addbmm": lambda x: torch.addbmm(x[:, :3], x.expand(2, 3, 4), x.T.expand(2, 4, 3), beta=0.5, alpha=2),
+    "addbmm without its first": lambda x: torch.addbmm(x[:, :3], x.expand(2, 3, 4), x.T.expand(2, 4, 3), beta=0),
+    "windows by strides": lambda x: (x * 2).as_strided((5, 4), (2, 1)), "one place": lambda x: (x + 1).as_strided((), (), 5),
+    "overlapping, of another shape": lambda x: (x * 2).view(2, 6).as_strided((2, 3, 2), (1, 3, 2), 1), "of the input": lambda x: x.as_strided((3, 3), (4, 1), 1),
+    "copies of views": lambda x: (aten.view_copy(x, [4, 3]) + aten.permute_copy(x, [1, 0]), aten.unbind_copy(x, 1)[2], aten.slice_copy(x, 1, 1, 3), aten.select_copy(x, 0, 2)),
+    "more copies of views": lambda x: (aten.expand_copy(x, [2, 3, 4]), aten.squeeze_copy(x[None]), aten.unsqueeze_copy(x, 1), aten.transpose_copy(x, 0, 1), aten.split_copy(x, 2, 1)[1]),
+    "empty": lambda x: (x.new_empty_strided((2, 3), (3, 1)).fill_(2) + torch.empty_strided((2, 3), (1, 2)).zero_(), torch.empty_permuted((3, 4), (1, 0)).copy_(x)),
+    "a number before": lambda x: torch.remainder(7.5, x.abs() + 1), "bits of a number": lambda x: torch.bitwise_and(6, x.long().abs()) + torch.bitwise_or(1, x.long().abs()) * torch.bitwise_xor(3, x.long().abs()),
+    "shifts of a number": lambda x: torch.bitwise_left_shift(3, x.long().abs() % 5) + torch.bitwise_right_shift(300, x.long().abs() % 5),
+    "a number's place": lambda x: (torch.bucketize(0.25, x[0].sort()[0]), torch.searchsorted(x[0].sort()[0], 0.25, right=True)),
+    **{f"{name} {n}": polynomial(name, n) for name, n in (
+        ("chebyshev_polynomial_t", 0), ("chebyshev_polynomial_t", 9), ("chebyshev_polynomial_u", 1), ("chebyshev_polynomial_u", 6), ("chebyshev_polynomial_v", 5),
+        ("chebyshev_polynomial_w", 5), ("hermite_polynomial_h", 5), ("hermite_polynomial_he", 6), ("laguerre_polynomial_l", 7), ("legendre_polynomial_p", 8),
+        ("shifted_chebyshev_polynomial_t", 4), ("shifted_chebyshev_polynomial_u", 4), ("shifted_chebyshev_polynomial_v", 3), ("shifted_chebyshev_polynomial_w", 3),
+        ("legendre_polynomial_p", -1))},
+    "modified Bessel functions": lambda x: special.modified_bessel_i0(x) + special.modified_bessel_i1(x),
+    "a spherical Bessel function": lambda x: special.spherical_bessel_j0(torch.cat([x, x * 0])),
+}  # fmt: skip
+
+
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("name", CALCULATED)
+def test_calculated(name, instance):
+    check(Of(CALCULATED[name]), (some(3, 4),), instance)
+
+
+def test_strides_of_a_size_that_varies(instance):
+    n = torch.export.Dim("n", max=64)
+    check(Of(lambda x: (x * 2).as_strided((x.shape[0], 2), (1, 0))), (some(12),), instance, [(some(1),), (some(40),)], dynamic_shapes=(({0: n},),))
+
+
+@pytest.mark.parametrize("function", [lambda x: x.T.as_strided((2, 2), (1, 2)), lambda x: x[1:].as_strided((2, 2), (1, 2)), lambda x: (x * 2)[:, 1:].as_strided((2,), (1,))])
+def test_strides_of_a_part_are_refused(function):
+    with pytest.raises(UnsupportedOperations, match="as_strided.*call contiguous"):
+        convert(Of(function), (some(3, 4),))
+
+
+def test_a_polynomial_whose_number_is_too_large_is_refused():
+    with pytest.raises(UnsupportedOperations, match="a whole number of up to 64"):
+        convert(Of(polynomial("legendre_polynomial_p", 65)), (some(3, 4),))
