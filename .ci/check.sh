@@ -321,7 +321,8 @@ check_models() {
   # shellcheck disable=SC2086  # a list of names
   in_tree env ACCRT_TEST_QUICK=1 "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
     tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
-    tests/python/test_torch_examples.py tests/python/test_from_torch_caches.py tests/python/test_from_torch_packed.py tests/python/test_torch_surface.py $torch_alone
+    tests/python/test_torch_examples.py tests/python/test_from_torch_caches.py tests/python/test_from_torch_packed.py tests/python/test_from_torch_inputs.py \
+    tests/python/test_torch_surface.py $torch_alone
 }
 
 # ONNX's own conformance tests of nodes through accrt.from_onnx, in an environment of their own.

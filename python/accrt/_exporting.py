@@ -18,9 +18,10 @@ import types
 import warnings
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
-from . import _torch_ones
+from . import _export_hints, _torch_ones
 from ._library import describe
 
+_PACKED = "their sizes are the content of a tensor: give the layer the padded sequences, and leave out what lies behind an end"
 #: Held while torch's own checks are off, which are switched for all threads.
 _CHECKS = threading.RLock()
 
@@ -109,9 +110,16 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
             raise
         raise missing(error, str(error.func), "bundles have no nested tensors: pad them to one length, and give a mask") from error
     except RuntimeError as error:
+        _export_hints.explained(error)
+        if _export_hints.is_of_packed_sequences(error):
+            raise missing(error, "packed sequences", _PACKED) from error
         if ".numpy() is not supported" not in str(error):
             raise
         raise missing(error, "Tensor.numpy", "a trace has no content: write torch's functions in the place of numpy's") from error
+    except (TypeError, ValueError) as error:
+        if not _export_hints.is_of_packed_sequences(error):
+            raise
+        raise missing(error, "packed sequences", _PACKED) from error
     finally:
         if hook is not None:
             hook.remove()

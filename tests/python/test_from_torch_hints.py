@@ -1,0 +1,49 @@
+"""What accrt.from_torch adds where torch.export refuses a model or its sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from accrt.from_torch import convert, UnsupportedOperations
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels, pytest.mark.filterwarnings("ignore")]
+
+from torch.export import Dim  # noqa: E402  - which needs torch
+
+rnn = torch.nn.utils.rnn
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.LSTM(4, 6, batch_first=True)
+
+    def forward(self, x, lengths=None):
+        if lengths is None:
+            return self.layers(x)[0]
+        return rnn.pad_packed_sequence(self.layers(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))[0], batch_first=True)[0]
+
+
+class Halves(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.interpolate(torch.nn.functional.max_pool2d(x, 2), scale_factor=2) + x
+
+
+@pytest.mark.parametrize("model, shape, dim, said", [
+    (Layers, (2, 5, 4), 1, r"(?s)Constraints violated.*An LSTM, GRU or RNN layer .* leave it fixed"),
+    (Halves, (1, 1, 8, 8), 2, r"(?s)Constraints violated.*Dim.AUTO in the place of the Dim"),
+])  # fmt: skip
+def test_sizes_that_torch_refuses(model, shape, dim, said):
+    with pytest.raises(Exception, match=said):
+        convert(model().eval(), (torch.zeros(shape),), dynamic_shapes=({dim: Dim("n", max=64)},))
+
+
+def test_what_the_hint_says_helps():
+    module = convert(Halves().eval(), (torch.zeros(1, 1, 8, 8),), dynamic_shapes=({2: Dim.AUTO},))
+    assert [(s.minimum, s.divisor) for s in module.symbols.values()] == [(2, 2)]
+
+
+def test_packed_sequences_are_refused_by_their_line():
+    with pytest.raises(UnsupportedOperations, match=r"packed sequences x1: their sizes are the content of a tensor: give the layer the padded .*test_from_torch_hints"):
+        convert(Layers().eval(), (torch.zeros(2, 5, 4), torch.tensor([5, 3])))
