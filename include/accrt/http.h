@@ -142,6 +142,10 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_HERMES 1u  /**< `<tool_call>` and JSON: Hermes, Qwen */
 #define ACCRT_HTTP_TOOLS_LLAMA 2u   /**< JSON as the whole answer, or after `<|python_tag|>` */
 #define ACCRT_HTTP_TOOLS_MISTRAL 3u /**< `[TOOL_CALLS]` and JSON */
+/** `<tool_call>`, `<function=...>` and `<parameter=...>`: Qwen 3 Coder */
+#define ACCRT_HTTP_TOOLS_QWEN_CODER 4u
+/** `<tool_call>`, a name, `<arg_key>` and `<arg_value>`: GLM-4.5 */
+#define ACCRT_HTTP_TOOLS_GLM 5u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */
@@ -167,8 +171,11 @@ typedef struct accrt_http_format {
   uint32_t prompt_top_logprobs; /**< alternatives shown in `prompt_logprobs` */
   /** ACCRT_HTTP_REASONING_*: a chat's reasoning becomes `reasoning_content`; 0: it stays text */
   uint32_t reasoning;
+  /** for forms that write arguments as plain text: lines of a function's name, a space and the name
+   * of a parameter that is a string. Other arguments are JSON if they look so. NULL: none */
+  const char* text_parameters;
 } accrt_http_format_t;
-ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reasoning, 64);
+ACCRT_ASSERT_LAYOUT(accrt_http_format_t, text_parameters, 72);
 #define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
 
 /** Submits requests to the engine, and answers the job with their results. The choices of the
@@ -232,10 +239,12 @@ ACCRT_ASSERT_LAYOUT(accrt_http_call_news_t, reasoning_bytes, 56);
 
 /** Makes an object that finds calls of tools and reasoning in one text.
  * @param form ACCRT_HTTP_TOOLS_*; 0: calls stay text. @param most how many calls are kept; 0: all.
+ * @param text_parameters as in accrt_http_format_t. Copied.
  * @param reasoning ACCRT_HTTP_REASONING_*; 0: reasoning stays text. At least one of both is not 0.
  * @param out_calls owned.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
-ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning,
+ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
+                                                 const char* text_parameters, uint32_t reasoning,
                                                  accrt_http_calls_t** out_calls);
 /** Returns `calls`. Since: 0.4 */
 ACCRT_API accrt_http_calls_t* accrt_http_calls_retain(accrt_http_calls_t* calls);

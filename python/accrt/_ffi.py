@@ -156,9 +156,11 @@ ACCRT_HTTP_REASONING_SEED = 3
 ACCRT_HTTP_REASONING_THINK = 1
 ACCRT_HTTP_STREAM = 1
 ACCRT_HTTP_TOKENIZE = 4
+ACCRT_HTTP_TOOLS_GLM = 5
 ACCRT_HTTP_TOOLS_HERMES = 1
 ACCRT_HTTP_TOOLS_LLAMA = 2
 ACCRT_HTTP_TOOLS_MISTRAL = 3
+ACCRT_HTTP_TOOLS_QWEN_CODER = 4
 ACCRT_HTTP_UNLOAD_ADAPTER = 6
 ACCRT_HTTP_USAGE = 2
 ACCRT_IMAGE_CUBIN = 2
@@ -1767,6 +1769,7 @@ _FIELDS = {
         ("prefixes", POINTER(c_char_p)),
         ("prompt_top_logprobs", c_uint32),
         ("reasoning", c_uint32),
+        ("text_parameters", c_char_p),
     ],
     "accrt_http_failure": lambda m: [
         ("struct_size", c_uint32),
@@ -2100,7 +2103,7 @@ _PROTOTYPES = {
     "accrt_http_start": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(POINTER(m.accrt_serve_request)), c_uint32, POINTER(m.accrt_http_format)]),
     "accrt_http_fail": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(m.accrt_http_failure)]),
     "accrt_http_answer": lambda m: (c_int32, [m.accrt_http_job_p, c_uint32, c_char_p, c_void_p, c_uint64]),
-    "accrt_http_calls_create": lambda m: (c_int32, [c_uint32, c_uint32, c_uint32, POINTER(m.accrt_http_calls_p)]),
+    "accrt_http_calls_create": lambda m: (c_int32, [c_uint32, c_uint32, c_char_p, c_uint32, POINTER(m.accrt_http_calls_p)]),
     "accrt_http_calls_retain": lambda m: (m.accrt_http_calls_p, [m.accrt_http_calls_p]),
     "accrt_http_calls_release": lambda m: (None, [m.accrt_http_calls_p]),
     "accrt_http_calls_push": lambda m: (c_int32, [m.accrt_http_calls_p, c_char_p, c_uint64, c_uint32, POINTER(m.accrt_http_call_news)]),

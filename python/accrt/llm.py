@@ -382,8 +382,8 @@ def _parsers(asked: Optional[Asked], reasoning: Optional[Reasoning], n: int) -> 
     """One for each sequence; none where there are no tools and no reasoning."""
     if asked is None and reasoning is None:
         return []
-    form, one = (asked.form, asked.one) if asked is not None else (None, False)
-    return [Calls(form, one, reasoning.number if reasoning is not None else 0) for _ in range(n)]
+    form, one, texts = (asked.form, asked.one, asked.text_parameters) if asked is not None else (None, False, None)
+    return [Calls(form, one, reasoning.number if reasoning is not None else 0, texts) for _ in range(n)]
 
 
 def _called(event: _engine.Event, calls: Optional[Calls]) -> News:

@@ -2,6 +2,7 @@
 #include "serve/http/server.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "serve/handles.h"
 
@@ -9,17 +10,17 @@ struct accrt_http_calls {
   accrt_allocator_t allocator;
   http_tools_t tools;       /* of form 0: none */
   http_thoughts_t thoughts; /* without marks: none */
-  http_text_t content, entries, reasoning;
+  http_text_t content, entries, reasoning, text_parameters;
   uint32_t ended;
   _Atomic uint32_t references;
 };
 
-accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning,
-                                       accrt_http_calls_t** out_calls) {
+accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, const char* text_parameters,
+                                       uint32_t reasoning, accrt_http_calls_t** out_calls) {
   if (out_calls == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_calls is NULL");
   *out_calls = NULL;
-  if (form > ACCRT_HTTP_TOOLS_MISTRAL || (form == 0 && reasoning == 0))
+  if (form > ACCRT_HTTP_TOOLS_GLM || (form == 0 && reasoning == 0))
     return HTTP_FAIL(INVALID_ARGUMENT, "form %u is none of ACCRT_HTTP_TOOLS_*", form);
   if (reasoning != 0 && !accrt_http_thoughts_known(reasoning))
     return HTTP_FAIL(INVALID_ARGUMENT, "reasoning %u is none of ACCRT_HTTP_REASONING_*", reasoning);
@@ -33,10 +34,18 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t re
   accrt_http_tools_init(&calls->tools, &calls->allocator, form, &calls->content, &calls->entries);
   if (most != 0)
     calls->tools.most = most;
+  accrt_http_text_init(&calls->text_parameters, &calls->allocator);
+  if (text_parameters != NULL)
+    accrt_http_put(&calls->text_parameters, text_parameters, strlen(text_parameters) + 1);
+  calls->tools.text_parameters = calls->text_parameters.data;
   accrt_http_thoughts_init(&calls->thoughts, &calls->allocator, reasoning, &calls->reasoning);
   if (reasoning == 0)
     calls->thoughts.state = THOUGHTS_OVER;
   calls->references = 1;
+  if (calls->text_parameters.failed != 0) {
+    accrt_http_calls_release(calls);
+    return HTTP_FAIL(OUT_OF_MEMORY, "the text parameters");
+  }
   *out_calls = calls;
   return ACCRT_OK;
 }
@@ -53,6 +62,7 @@ void accrt_http_calls_release(accrt_http_calls_t* calls) {
   accrt_http_tools_deinit(&calls->tools);
   accrt_http_thoughts_deinit(&calls->thoughts);
   accrt_http_text_deinit(&calls->reasoning);
+  accrt_http_text_deinit(&calls->text_parameters);
   accrt_http_text_deinit(&calls->content);
   accrt_http_text_deinit(&calls->entries);
   ACCSV_HANDLE_FREE(&accsv_allocator_system, calls);

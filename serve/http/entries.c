@@ -144,15 +144,15 @@ accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t status, const c
   return state;
 }
 
-accrt_status_t accrt_body_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning, accrt_http_calls_t** out_calls);
-accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, uint32_t reasoning, accrt_http_calls_t** out_calls) {
+accrt_status_t accrt_body_http_calls_create(uint32_t form, uint32_t most, const char* text_parameters, uint32_t reasoning, accrt_http_calls_t** out_calls);
+accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, const char* text_parameters, uint32_t reasoning, accrt_http_calls_t** out_calls) {
   bool wanted = false;
   const accrt_status_t checked = accsv_handle_begin(__func__, ACCSV_ASK_ENVIRONMENT, &wanted);
   if (checked != ACCRT_OK) {
     if (out_calls != NULL) *out_calls = NULL;
     return checked;
   }
-  const accrt_status_t status = accsv_named(__func__, accrt_body_http_calls_create(form, most, reasoning, out_calls));
+  const accrt_status_t status = accsv_named(__func__, accrt_body_http_calls_create(form, most, text_parameters, reasoning, out_calls));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "calls", *out_calls, NULL, ACCSV_HANDLE_OWNED);
   return status;

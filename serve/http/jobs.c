@@ -40,6 +40,7 @@ static void forget_choices(http_job_t* job) {
   job->choices = NULL;
   accrt_http_free(&job->server->allocator, job->tools, job->choice_count * sizeof *job->tools);
   job->tools = NULL;
+  accrt_http_text_deinit(&job->text_parameters);
   accrt_http_free(&job->server->allocator, job->readers, job->choice_count * sizeof *job->readers);
   job->readers = NULL;
 }
@@ -78,6 +79,7 @@ static http_job_t* job_of(http_connection_t* c) {
   job->number = ++server->jobs_made;
   job->arrived_ns = server->now_ns;
   accrt_http_text_init(&job->body, &server->allocator);
+  accrt_http_text_init(&job->text_parameters, &server->allocator);
   accrt_http_text_init(&job->ready, &server->allocator);
   accrt_http_text_init(&job->before, &server->allocator);
   job->held_bytes = c->body.size;
@@ -344,16 +346,21 @@ static uint64_t characters(const http_text_t* text) {
 }
 
 /* Calls of tools are found in each choice's text. */
-static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
+static accrt_status_t prepare_tools(http_job_t* job, uint32_t form, const char* text_parameters) {
   if (form == 0 || job->kind != ACCRT_HTTP_CHAT)
     return ACCRT_OK;
   const accrt_allocator_t* allocator = &job->server->allocator;
+  if (text_parameters != NULL)
+    accrt_http_put(&job->text_parameters, text_parameters, strlen(text_parameters) + 1);
+  if (job->text_parameters.failed != 0)
+    return HTTP_FAIL(OUT_OF_MEMORY, "the text parameters");
   http_tools_t* tools = accrt_http_new(allocator, job->choice_count * sizeof *job->tools);
   if (tools == NULL)
     return HTTP_FAIL(OUT_OF_MEMORY, "%u choices", job->choice_count);
   for (uint32_t i = 0; i < job->choice_count; ++i) {
     http_choice_t* choice = &job->choices[i];
     accrt_http_tools_init(&tools[i], allocator, form, &choice->text, &choice->calls);
+    tools[i].text_parameters = job->text_parameters.data;
     tools[i].whole = (job->flags & ACCRT_HTTP_STREAM) == 0;
     if ((job->flags & ACCRT_HTTP_ONE_CALL) != 0)
       tools[i].most = 1;
@@ -435,7 +442,7 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
   }
   accrt_status_t status = format->prefixes != NULL ? put_prefixes(job, requests, format) : ACCRT_OK;
   if (status == ACCRT_OK)
-    status = prepare_tools(job, format->tools);
+    status = prepare_tools(job, format->tools, format->text_parameters);
   if (status == ACCRT_OK)
     status = prepare_readers(job, format->reasoning);
   if (status != ACCRT_OK)
@@ -451,7 +458,7 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
   accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, "format", __func__);
   if (status == ACCRT_OK)
     status = check(job, requests, count);
-  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_MISTRAL)
+  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_GLM)
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
   if (status == ACCRT_OK && form.reasoning != 0 && !accrt_http_thoughts_known(form.reasoning))
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of reasoning", form.reasoning);

@@ -227,10 +227,11 @@ struct accrt_http_job {
   uint32_t choice_count;
   uint32_t choices_open;
   http_choice_t* choices;
-  http_tools_t* tools;     /* of each choice; NULL: calls are text */
-  http_readers_t* readers; /* of each choice; NULL: reasoning is text */
-  uint32_t next_choice;    /* whose turn it is to be written */
-  http_text_t before;      /* of each chunk: up to the list of choices */
+  http_tools_t* tools;         /* of each choice; NULL: calls are text */
+  http_text_t text_parameters; /* that they look at */
+  http_readers_t* readers;     /* of each choice; NULL: reasoning is text */
+  uint32_t next_choice;        /* whose turn it is to be written */
+  http_text_t before;          /* of each chunk: up to the list of choices */
 
   size_t unsent_bytes;   /* of the choices, of a whole answer as JSON; the worker's until the engine
                           * has the requests */

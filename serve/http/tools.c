@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "accrt/http.h"
+#include "serve/http/values.h"
 
 enum {
   TEXT,       /* no call */
@@ -17,9 +18,35 @@ enum {
   VALUE,
   NAME,
   ARGUMENTS,
-  SKIPPED, /* a value that says nothing */
-  AFTER,   /* after a call */
+  SKIPPED,  /* a value that says nothing */
+  AFTER,    /* after a call */
+  TAG_HEAD, /* of markup: before the name */
+  TAG_NAME,
+  TAG_NEXT, /* before a key, or the end */
+  TAG_KEY,
+  TAG_BETWEEN, /* a key and its value */
+  TAG_VALUE,
 };
+
+/* How a call is written as markup: head, name, name_end, then for each argument key_open, key,
+ * key_close, value_open, value, value_close, and last `end`. */
+typedef struct markup {
+  const char* head;
+  char name_end;
+  const char* key_open;
+  const char* key_close;
+  const char* value_open; /* "": right behind the key */
+  const char* value_close;
+  const char* end; /* the mark that closes the call may follow, or is the same */
+} markup_t;
+
+static const markup_t* markup_of(uint32_t form) {
+  static const markup_t qwen = {"<function=",   '>',          "<parameter=", ">", "",
+                                "</parameter>", "</function>"};
+  static const markup_t glm = {
+      "", '\n', "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>"};
+  return form == ACCRT_HTTP_TOOLS_QWEN_CODER ? &qwen : form == ACCRT_HTTP_TOOLS_GLM ? &glm : NULL;
+}
 
 typedef struct marks {
   const char* open;
@@ -27,7 +54,7 @@ typedef struct marks {
 } marks_t;
 
 static marks_t marks_of(const http_tools_t* t) {
-  if (t->form == ACCRT_HTTP_TOOLS_HERMES)
+  if (t->form == ACCRT_HTTP_TOOLS_HERMES || markup_of(t->form) != NULL)
     return (marks_t){"<tool_call>", "</tool_call>"};
   if (t->form == ACCRT_HTTP_TOOLS_MISTRAL)
     return (marks_t){"[TOOL_CALLS]", NULL};
@@ -52,11 +79,13 @@ void accrt_http_tools_init(http_tools_t* t, const accrt_allocator_t* allocator, 
   t->calls = calls;
   accrt_http_text_init(&t->held, allocator);
   accrt_http_text_init(&t->arguments, allocator);
+  accrt_http_text_init(&t->piece, allocator);
 }
 
 void accrt_http_tools_deinit(http_tools_t* t) {
   accrt_http_text_deinit(&t->held);
   accrt_http_text_deinit(&t->arguments);
+  accrt_http_text_deinit(&t->piece);
 }
 
 /* ---- What is written ---- */
@@ -267,6 +296,12 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     begin_object(t);
     return TOOK;
   }
+  if (markup_of(t->form) != NULL) {
+    begin_object(t);
+    t->state = TAG_HEAD;
+    accrt_http_text_clear(&t->piece);
+    return AGAIN;
+  }
   if (t->form != ACCRT_HTTP_TOOLS_MISTRAL || t->array != 0)
     return NO_CALL;
   if (byte == '[') {
@@ -333,6 +368,163 @@ static verdict_t take_after(http_tools_t* t, char byte) {
   return NO_CALL;
 }
 
+/* ---- Markup ---- */
+
+static void enter(http_tools_t* t, uint32_t state) {
+  t->state = state;
+  accrt_http_text_clear(&t->piece);
+}
+
+/* 1: the piece is this word; 2: it is the beginning of it. */
+static uint32_t compare(const http_text_t* piece, const char* word) {
+  const size_t size = strlen(word);
+  if (piece->size > size || memcmp(piece->data, word, piece->size) != 0)
+    return 0;
+  return piece->size == size ? 1 : 2;
+}
+
+static uint32_t ends_with(const http_text_t* piece, const char* word) {
+  const size_t size = strlen(word);
+  return piece->size >= size && memcmp(piece->data + piece->size - size, word, size) == 0;
+}
+
+/* Whether the function's parameter is a string by its schema. */
+static uint32_t is_text_parameter(const http_tools_t* t, const char* key, size_t key_size) {
+  const char* at = t->text_parameters;
+  while (at != NULL && *at != 0) {
+    const size_t size = strcspn(at, "\n");
+    if (size == t->name_size + 1u + key_size && memcmp(at, t->name, t->name_size) == 0 &&
+        at[t->name_size] == ' ' && memcmp(at + t->name_size + 1, key, key_size) == 0)
+      return 1;
+    at += size + (at[size] != 0);
+  }
+  return 0;
+}
+
+static verdict_t take_tag_head(http_tools_t* t, char byte, const markup_t* m) {
+  if (*m->head != 0) {
+    if (t->piece.size == 0 && is_space(byte))
+      return TOOK;
+    accrt_http_put(&t->piece, &byte, 1);
+    const uint32_t found = compare(&t->piece, m->head);
+    if (found == 1)
+      enter(t, TAG_NAME);
+    return took_if(found);
+  }
+  enter(t, TAG_NAME);
+  return AGAIN;
+}
+
+static verdict_t take_tag_name(http_tools_t* t, char byte, const markup_t* m) {
+  const uint32_t ends = byte == m->name_end || (m->name_end == '\n' && byte == '<');
+  if (!ends || t->name_size == 0) {
+    if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
+      return NO_CALL;
+    t->name[t->name_size++] = byte;
+    return TOOK;
+  }
+  accrt_http_put_text(&t->arguments, "{");
+  t->parameters = 0;
+  commit(t);
+  enter(t, TAG_NEXT);
+  return byte == '<' ? AGAIN : TOOK;
+}
+
+static void end_markup(http_tools_t* t) {
+  put_arguments(t, "}", 1);
+  enter(t, AFTER);
+  t->matched = 0;
+}
+
+/* The call goes on as none can: it ends here, and what is read of a tag is text. */
+static void end_early(http_tools_t* t) {
+  put_content(t, t->piece.data, t->piece.size);
+  end_markup(t);
+}
+
+static verdict_t take_tag_next(http_tools_t* t, char byte, const markup_t* m) {
+  if (t->piece.size == 0 && is_space(byte))
+    return TOOK;
+  accrt_http_put(&t->piece, &byte, 1);
+  const uint32_t key = compare(&t->piece, m->key_open), last = compare(&t->piece, m->end);
+  if (key == 1) {
+    enter(t, TAG_KEY);
+  } else if (last == 1) {
+    end_markup(t);
+    if (strcmp(m->end, marks_of(t).close) == 0)
+      t->state = TEXT;
+  } else if ((key | last) == 0) {
+    end_early(t);
+  }
+  return TOOK;
+}
+
+static verdict_t take_tag_key(http_tools_t* t, char byte, const markup_t* m) {
+  accrt_http_put(&t->piece, &byte, 1);
+  if (!ends_with(&t->piece, m->key_close))
+    return TOOK;
+  const size_t size = t->piece.size - strlen(m->key_close);
+  t->is_text = is_text_parameter(t, t->piece.data, size);
+  accrt_http_text_clear(&t->arguments);
+  accrt_http_put_text(&t->arguments, t->parameters++ == 0 ? "\"" : ", \"");
+  accrt_http_put_escaped(&t->arguments, t->piece.data, size);
+  accrt_http_put_text(&t->arguments, "\": ");
+  enter(t, *m->value_open != 0 ? TAG_BETWEEN : TAG_VALUE);
+  return TOOK;
+}
+
+static verdict_t take_tag_between(http_tools_t* t, char byte, const markup_t* m) {
+  if (t->piece.size == 0 && is_space(byte))
+    return TOOK;
+  accrt_http_put(&t->piece, &byte, 1);
+  const uint32_t found = compare(&t->piece, m->value_open);
+  if (found == 1)
+    enter(t, TAG_VALUE);
+  else if (found == 0)
+    end_early(t);
+  return TOOK;
+}
+
+/* A line feed on each side is none of the value. It comes all at once: where it ends, its type is
+ * known. */
+static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
+  accrt_http_put(&t->piece, &byte, 1);
+  if (byte != '>' || !ends_with(&t->piece, m->value_close))
+    return TOOK;
+  const char* bytes = t->piece.data;
+  size_t size = t->piece.size - strlen(m->value_close);
+  if (size > 0 && bytes[size - 1] == '\n')
+    --size;
+  if (size > 0 && bytes[0] == '\n') {
+    ++bytes;
+    --size;
+  }
+  accrt_http_put_value(&t->arguments, bytes, size, t->is_text);
+  put_arguments(t, t->arguments.data, t->arguments.size);
+  t->calls->failed |= t->arguments.failed | t->piece.failed;
+  accrt_http_text_clear(&t->arguments);
+  enter(t, TAG_NEXT);
+  return TOOK;
+}
+
+static verdict_t take_markup(http_tools_t* t, char byte) {
+  const markup_t* m = markup_of(t->form);
+  switch (t->state) {
+  case TAG_HEAD:
+    return take_tag_head(t, byte, m);
+  case TAG_NAME:
+    return take_tag_name(t, byte, m);
+  case TAG_NEXT:
+    return take_tag_next(t, byte, m);
+  case TAG_KEY:
+    return take_tag_key(t, byte, m);
+  case TAG_BETWEEN:
+    return take_tag_between(t, byte, m);
+  default:
+    return take_tag_value(t, byte, m);
+  }
+}
+
 /* ---- Text ---- */
 
 /* White space and what may be a mark are held: they are dropped before a call. */
@@ -392,8 +584,10 @@ static verdict_t take(http_tools_t* t, char byte) {
     return take_name(t, byte);
   case SKIPPED:
     return take_skipped(t, byte);
-  default:
+  case AFTER:
     return take_after(t, byte);
+  default:
+    return take_markup(t, byte);
   }
 }
 

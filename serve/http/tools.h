@@ -1,7 +1,8 @@
 /* serve/http/tools.h - calls of tools in a text that comes piece by piece: what is a call goes to
  * OpenAI's tool_calls, what is none to the content.
  *
- * Models write calls as JSON objects with a name and arguments, each family with marks of its own.
+ * Models write calls as JSON objects with a name and arguments, each family with marks of its own,
+ * or as markup with a tag for each argument.
  * A call counts from where its name and the beginning of its arguments are known; what looked like
  * a call and is none is text, with its marks. Where a text is cut into pieces changes nothing.
  */
@@ -31,6 +32,12 @@ typedef struct http_tools {
   uint32_t has_arguments;
   uint32_t plain; /* Mistral: a name, then arguments, without an object around them */
   uint32_t depth, in_string, escaped; /* in a value */
+  /* Of markup: lines of a function, a space and a parameter that is a string whatever it looks
+   * like; NULL: none. Its owner's. */
+  const char* text_parameters;
+  http_text_t piece;   /* of markup: what is read of a tag, a key or a value */
+  uint32_t parameters; /* of a call, so far */
+  uint32_t is_text;    /* the next value */
   uint32_t key_size, name_size;
   char key[HTTP_CALL_KEY_BYTES];
   char name[HTTP_CALL_NAME_BYTES];

@@ -19,6 +19,10 @@
 
 enum { HERMES = ACCRT_HTTP_TOOLS_HERMES, LLAMA = ACCRT_HTTP_TOOLS_LLAMA };
 enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
+enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
+
+/* Parameters of these tests that are strings. */
+static const char text_parameters[] = "f zip\nf code\ng zip";
 
 typedef struct trial {
   uint32_t form;
@@ -98,6 +102,44 @@ static const trial_t trials[] = {
     {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool", "", CALL("f", "{}")},
     {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool x", "</tool x",
      CALL("f", "{}")},
+    /* Markup. */
+    {QWEN,
+     "I "
+     "look.\n<tool_call>\n<function=f>\n<parameter=zip>\n01234\n</parameter>\n<parameter=days>\n3\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "I look.", CALL("f", "{\\\"zip\\\": \\\"01234\\\", \\\"days\\\": 3}")},
+    {QWEN,
+     "<tool_call>\n<function=f>\n<parameter=code>\n\nif a < b:\n  "
+     "\"x\"\n\n</parameter>\n</function>\n"
+     "</tool_call>\n<tool_call><function=g></function></tool_call> ok",
+     " ok",
+     CALL("f", "{\\\"code\\\": \\\"\\\\nif a < b:\\\\n  \\\\\\\"x\\\\\\\"\\\\n\\\"}")
+         CALL("g", "{}")},
+    {QWEN,
+     "<tool_call><function=f><parameter=a>{\"b\": [1, "
+     "null]}</parameter><parameter=c>True</parameter>"
+     "<parameter=d>two words</parameter></function></tool_call>",
+     "",
+     CALL("f",
+          "{\\\"a\\\": {\\\"b\\\": [1, null]}, \\\"c\\\": true, \\\"d\\\": \\\"two words\\\"}")},
+    {QWEN, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", CALL("f", "{}")},
+    {QWEN, "<tool_call><functions=f>", "<tool_call><functions=f>", ""},
+    {QWEN, "<tool_call><function=a b>", "<tool_call><function=a b>", ""},
+    {QWEN, "<tool_call><function=>", "<tool_call><function=>", ""},
+    {QWEN, "<tool_call><function=f><parameter=a>1</parameter><parameter=b>2</para", "",
+     CALL("f", "{\\\"a\\\": 1")},
+    {QWEN, "<tool_call><function=f><parameter=a>1</parameter> no", "no",
+     CALL("f", "{\\\"a\\\": 1}")},
+    {GLM,
+     "<tool_call>f\n<arg_key>zip</arg_key>\n<arg_value>01234</arg_value>\n<arg_key>a</arg_key>\n"
+     "<arg_value>[1]</arg_value>\n</tool_call>",
+     "", CALL("f", "{\\\"zip\\\": \\\"01234\\\", \\\"a\\\": [1]}")},
+    {GLM,
+     "<tool_call>g<arg_key>a</arg_key><arg_value>x</arg_value></tool_call><tool_call>f\n</"
+     "tool_call>",
+     "", CALL("g", "{\\\"a\\\": \\\"x\\\"}") CALL("f", "{}")},
+    {GLM, "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", ""},
+    {GLM, "<tool_call>f\n<arg_key>a</arg_key>what", "what", CALL("f", "{}")},
 };
 
 static uint64_t random_state;
@@ -121,6 +163,7 @@ static void start(reading_t* r, uint32_t form) {
   accrt_http_text_init(&r->content, &accrt_http_allocator_system);
   accrt_http_text_init(&r->calls, &accrt_http_allocator_system);
   accrt_http_tools_init(&r->tools, &accrt_http_allocator_system, form, &r->content, &r->calls);
+  r->tools.text_parameters = text_parameters;
 }
 static void stop(reading_t* r) {
   accrt_http_tools_deinit(&r->tools);
@@ -262,10 +305,18 @@ static void test_random_bytes(void** state) {
                                        "x",
                                        "7",
                                        "f",
-                                       "[ARGS]"};
+                                       "[ARGS]",
+                                       "<function=f>",
+                                       "</function>",
+                                       "<parameter=a>",
+                                       "</parameter>",
+                                       "<arg_key>",
+                                       "</arg_key>",
+                                       "<arg_value>",
+                                       "</arg_value>"};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
-    start(&r, 1 + round % 3);
+    start(&r, 1 + round % 5);
     for (uint32_t i = 0; i < round % 24; ++i) {
       const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
       accrt_http_tools_push(&r.tools, piece, strlen(piece));
@@ -283,12 +334,12 @@ static void test_calls_alone(void** state) {
   (void)state;
   accrt_http_calls_t* calls;
   accrt_http_call_news_t news;
-  assert_int_equal(accrt_http_calls_create(0, 0, 0, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_calls_create(0, 0, NULL, 0, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(calls);
-  assert_int_equal(accrt_http_calls_create(HERMES, 0, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_calls_create(HERMES, 0, NULL, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
   accrt_http_calls_release(NULL);
   for (uint32_t most = 0; most < 2; ++most) {
-    assert_int_equal(accrt_http_calls_create(HERMES, most, 0, &calls), ACCRT_OK);
+    assert_int_equal(accrt_http_calls_create(HERMES, most, NULL, 0, &calls), ACCRT_OK);
     static const char* const pieces[] = {"Hm <tool_call>{\"name\": \"f\", \"argum",
                                          "ents\": {\"a\": ", "1}}</tool_call>",
                                          "<tool_call>{\"name\": \"g\"}</tool_call> <too"};
@@ -322,10 +373,12 @@ static void test_calls_behind_reasoning(void** state) {
                              "<tool_call>{\"name\": \"g\"}</tool_call>";
   accrt_http_calls_t* calls;
   accrt_http_call_news_t news;
-  assert_int_equal(accrt_http_calls_create(HERMES, 0, 255, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_calls_create(HERMES, 0, NULL, 255, &calls),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   for (uint32_t form = 0; form < 2; ++form) {
     const uint32_t think = ACCRT_HTTP_REASONING_THINK | ACCRT_HTTP_REASONING_OPEN;
-    assert_int_equal(accrt_http_calls_create(form == 0 ? 0 : HERMES, 0, think, &calls), ACCRT_OK);
+    assert_int_equal(accrt_http_calls_create(form == 0 ? 0 : HERMES, 0, NULL, think, &calls),
+                     ACCRT_OK);
     char content[96] = "", reasoning[96] = "";
     for (size_t i = 0; i < sizeof text; ++i) {
       const uint32_t last = i + 1 == sizeof text;

@@ -551,6 +551,8 @@ static void call_accrt_http_start(fuzz_t* f) {
   format->model = text(f);
   format->created = number(f, 3);
   format->top_logprobs = (uint32_t)number(f, 5);
+  format->tools = one_in(f, 2) ? (uint32_t)number(f, 7) : 0;
+  format->text_parameters = text(f);
   format->reasoning = one_in(f, 2) ? (uint32_t)number(f, 5) : 0;
   const char** prefixes = block(f, 4 * sizeof *prefixes);
   for (uint32_t i = 0; i < 4; ++i)
@@ -631,7 +633,7 @@ static void call_client(fuzz_t* f) {
 static void call_accrt_http_calls_create(fuzz_t* f) {
   accrt_http_calls_t* parser = (void*)f;
   if (MADE(f,
-           accrt_http_calls_create((uint32_t)number(f, 5), (uint32_t)number(f, 3),
+           accrt_http_calls_create((uint32_t)number(f, 7), (uint32_t)number(f, 3), text(f),
                                    (uint32_t)number(f, 5) | (one_in(f, 4) ? 256u : 0u),
                                    one_in(f, 64) ? NULL : &parser),
            parser))
@@ -647,13 +649,15 @@ static void call_accrt_http_calls_push(fuzz_t* f) {
   static const char* const texts[] = {"<tool_call>",
                                       "</tool_call>",
                                       "[TOOL_CALLS]",
+                                      "<function=f><parameter=a>",
+                                      "<arg_key>",
                                       "<think>",
                                       "</think>",
                                       "{\"name\": \"f\", ",
                                       "\"arguments\": {}",
                                       "}",
                                       "x"};
-  const char* piece = one_in(f, 32) ? NULL : texts[random_below(f, 9)];
+  const char* piece = one_in(f, 32) ? NULL : texts[random_below(f, 11)];
   const uint64_t size = piece == NULL ? random_below(f, 2) : strlen(piece);
   accrt_http_call_news_t news;
   if (!note(accrt_http_calls_push(pick(f, &f->parsers), piece, size, one_in(f, 16),

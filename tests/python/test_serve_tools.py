@@ -29,6 +29,7 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
 
 @pytest.mark.parametrize("template, form", [
     ("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("<|python_tag|>", "llama3_json"), ("<tool_call><function=", None), ("{{ messages }}", None),
+    ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form
@@ -54,7 +55,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):
@@ -118,6 +119,39 @@ def test_marks_that_are_special_tokens_stay_in_the_text(form):
                 assert bool(request.struct.flags & _ffi.ACCRT_SERVE_SPECIAL) == (special or wanted is False), (special, wanted)
         finally:
             one.close()
+
+
+@pytest.mark.parametrize("form, said", [
+    ("qwen3_coder", '"<tool_call>\\n<function=weather>\\n<parameter=place>\\n" /[0-9]{4}/ "\\n</parameter>\\n<parameter=days>\\n" /[1-9]/ "\\n</parameter>\\n</function>\\n</tool_call>"'),
+    ("glm45", '"<tool_call>weather\\n<arg_key>place</arg_key>\\n<arg_value>" /[0-9]{4}/ "</arg_value>\\n<arg_key>days</arg_key>\\n<arg_value>" /[1-9]/ "</arg_value>\\n</tool_call>"'),
+])  # fmt: skip
+def test_arguments_of_markup_have_the_types_of_the_schema(form, said, monkeypatch):
+    """The model is made to write a free call by a grammar, which requests cannot have beside
+    tools."""
+    import accrt
+
+    pytest.importorskip("llguidance")
+    monkeypatch.setattr(tools.Asked, "grammar", lambda self, special, other: other)
+    body = {"messages": BODY["messages"], "tools": [WEATHER], "guided_grammar": f"start: {said}", "max_tokens": 300, "seed": 1}
+    with serve_http.served(model={"chat_template": TEMPLATE, "tool_parser": form}) as server:
+        (call,) = Answer(server.raw(post("/v1/chat/completions", body))).json["choices"][0]["message"]["tool_calls"]
+        pieces, reason, content = calls_of(Answer(server.raw(post("/v1/chat/completions", {**body, "stream": True}))).events[:-1])
+    arguments = json.loads(call["function"]["arguments"])
+    assert call["function"]["name"] == "weather" and isinstance(arguments["place"], str) and arguments["place"].isdigit() and 1 <= arguments["days"] <= 9
+    assert reason == "tool_calls" and not content and [(one["name"], one["arguments"]) for one in pieces] == [("weather", call["function"]["arguments"])]
+    with accrt.LLM(serve.simulated(chat_template=TEMPLATE, tool_parser=form)) as one:
+        (same,) = one.chat(**body).tool_calls
+    assert same["function"] == call["function"]
+
+
+@pytest.mark.parametrize("schema, is_text", [
+    ({"type": "string"}, True), ({"type": ["string", "null"]}, True), ({"enum": ["a", 1]}, True), ({"anyOf": [{"type": "null"}, {"type": "string"}]}, True),
+    ({"type": "integer"}, False), ({}, False), (True, False), ({"enum": [1]}, False), ({"anyOf": [5]}, False), ({"type": 5}, False),
+])  # fmt: skip
+def test_which_parameters_are_text(schema, is_text):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema, "b\n": {"type": "string"}}}}}
+    assert tools.asked({"tools": [tool]}, "glm45").text_parameters == (b"f a\n" if is_text else b"")
+    assert tools.asked({"tools": [tool]}, "hermes").text_parameters is None
 
 
 def calls_of(events):

@@ -92,7 +92,8 @@ static void make(world_t* world) {
   assert_int_equal(make_model(&world->model), ACCRT_OK);
   assert_int_equal(make_constraint(&world->constraint), ACCRT_OK);
   assert_int_equal(make_engine(world->model, &world->engine), ACCRT_OK);
-  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 1, 0, &world->calls), ACCRT_OK);
+  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 1, NULL, 0, &world->calls),
+                   ACCRT_OK);
 }
 
 static void drop(world_t* world) {
@@ -165,7 +166,7 @@ static void call_http(const world_t* world) {
   accrt_http_call_news_t news;
   memset(&news, 0, sizeof news);
   FORKED(make_server(world->engine, &server));
-  FORKED(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 1, 0, &calls));
+  FORKED(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 1, NULL, 0, &calls));
   FORKED(accrt_http_calls_push(world->calls, "x", 1, 0, &news));
   accrt_http_calls_release(world->calls);
   if (world->server == NULL)

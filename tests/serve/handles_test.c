@@ -157,7 +157,7 @@ static void* make_server(world_t* world) {
 static void* make_calls(world_t* world) {
   (void)world;
   accrt_http_calls_t* calls = NULL;
-  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 0, 0, &calls), ACCRT_OK);
+  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 0, NULL, 0, &calls), ACCRT_OK);
   return calls;
 }
 
@@ -649,7 +649,7 @@ static void test_another_word_in_the_environment(void** state) {
                       "ACCRT_VALIDATE is 'handels': expected 'handles' or nothing");
   assert_int_equal(accrt_serve_constraint_create(&functions, &constraint), INVALID);
   assert_null(constraint);
-  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 0, 0, &calls), INVALID);
+  assert_int_equal(accrt_http_calls_create(ACCRT_HTTP_TOOLS_HERMES, 0, NULL, 0, &calls), INVALID);
   assert_null(calls);
   assert_int_equal(setenv("ACCRT_VALIDATE", "handles", 1), 0);
 }

@@ -27,8 +27,8 @@ class Calls(Handle):
     __slots__ = ()
     _kind = "accrt_http_calls"
 
-    def __init__(self, form: Optional[Form], one: bool = False, reasoning: int = 0) -> None:
-        super().__init__(created(lib.accrt_http_calls_create, form.number if form is not None else 0, int(one), reasoning))
+    def __init__(self, form: Optional[Form], one: bool = False, reasoning: int = 0, text_parameters: Optional[bytes] = None) -> None:
+        super().__init__(created(lib.accrt_http_calls_create, form.number if form is not None else 0, int(one), text_parameters, reasoning))
 
     def push(self, text: str, last: bool = False) -> News:
         """What of the text is neither, and pieces of calls as OpenAI's streams have them: of a

@@ -24,6 +24,7 @@ class Work(NamedTuple):
     tools: int = 0  # the form of calls
     prompt_top_logprobs: int = 0
     reasoning: int = 0  # its form
+    text_parameters: Optional[bytes] = None  # of tools
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
@@ -197,7 +198,7 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
         flags |= _ffi.ACCRT_HTTP_NO_REASONING
     request = Request(conversation.ids, values, now_ns, constrain(grammar))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
-                values["prompt_logprobs"] or 0, thoughts.number if thoughts is not None else 0)  # fmt: skip
+                values["prompt_logprobs"] or 0, thoughts.number if thoughts is not None else 0, asked.text_parameters if asked is not None else None)  # fmt: skip
 
 
 def _prompts(given: Any) -> List[Any]:

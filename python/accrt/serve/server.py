@@ -320,7 +320,7 @@ def start(job: Any, work: requests.Work) -> None:
     """Gives the requests to the engine, which answers the job."""
     pointers = (ctypes.POINTER(_ffi.accrt_serve_request) * len(work.requests))(*[ctypes.pointer(one.struct) for one in work.requests])
     form = struct(_ffi.accrt_http_format, flags=work.flags, top_logprobs=work.top_logprobs, tools=work.tools, prompt_top_logprobs=work.prompt_top_logprobs, reasoning=work.reasoning,
-                  model=work.model.encode() if work.model else None)
+                  text_parameters=work.text_parameters, model=work.model.encode() if work.model else None)
     if work.prefixes is not None:
         form.prefixes = (ctypes.c_char_p * len(work.prefixes))(*work.prefixes)
     status = lib.accrt_http_start(job, pointers, len(pointers), ctypes.byref(form))

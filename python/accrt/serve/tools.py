@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
 from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, limited, shown
@@ -25,12 +25,15 @@ class Form(NamedTuple):
     arguments: str
     array: bool
     marked: bool  # whether `open` must come before a call
+    tags: Tuple[str, ...] = ()  # of markup, in which free calls are written; forced ones are JSON
 
 
 FORMS: Dict[str, Form] = {
     "hermes": Form(_ffi.ACCRT_HTTP_TOOLS_HERMES, "<tool_call>", "</tool_call>", "\n", "arguments", False, True),
     "llama3_json": Form(_ffi.ACCRT_HTTP_TOOLS_LLAMA, "<|python_tag|>", "", "; ", "parameters", False, False),
     "mistral": Form(_ffi.ACCRT_HTTP_TOOLS_MISTRAL, "[TOOL_CALLS]", "", ", ", "arguments", True, True),
+    "qwen3_coder": Form(_ffi.ACCRT_HTTP_TOOLS_QWEN_CODER, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<function=", "</function>", "<parameter=", "</parameter>")),
+    "glm45": Form(_ffi.ACCRT_HTTP_TOOLS_GLM, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
 }
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
@@ -38,8 +41,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
 
 def detect(template: str) -> Optional[str]:
     """The form that a chat template teaches its model; None: none, or one that is not known."""
-    if "<function=" in template:  # XML between Hermes' marks
-        return None
+    for name, form in FORMS.items():  # markup stands between Hermes' marks
+        if form.tags and form.tags[0] in template:
+            return name if form.tags[-1] in template else None
     return next((name for name, form in FORMS.items() if form.open in template), "llama3_json" if '"parameters": dictionary' in template else None)
 
 
@@ -54,7 +58,14 @@ class Asked(NamedTuple):
 
     def skip_special(self, wanted: bool, special: Any) -> bool:
         """Whether special tokens are left out of the text: not where one is a mark of calls."""
-        return wanted and all(special(mark) is None for mark in (self.form.open, self.form.close) if mark)
+        return wanted and all(special(mark) is None for mark in (self.form.open, self.form.close, *self.form.tags) if mark)
+
+    @property
+    def text_parameters(self) -> Optional[bytes]:
+        """For C: parameters that are strings whatever they look like."""
+        if not self.form.tags:
+            return None
+        return "".join(f"{function['name']} {name}\n" for function in self.choices for name in _texts(function)).encode(errors="replace")
 
     def grammar(self, special: Any, other: Optional[Grammar]) -> Optional[Grammar]:
         """What the text must be: calls if they are forced; calls or what another grammar says.
@@ -80,6 +91,23 @@ class Asked(NamedTuple):
         if form.array:
             return [f'calls: {_mark(form.open, special)} "[" {many} "]"', *lines]
         return [f"calls: {many}", *lines]
+
+
+def _texts(function: Dict[str, Any]) -> List[str]:
+    """Names of a function's parameters that may be strings."""
+    properties = (function.get("parameters") or {}).get("properties")
+    return [name for name, schema in properties.items() if _may_be_text(schema) and not {"\n", "\0"} & set(name)] if isinstance(properties, dict) else []
+
+
+def _may_be_text(schema: Any) -> bool:
+    if not isinstance(schema, dict):
+        return False
+    kinds, values = schema.get("type"), schema.get("enum")
+    if kinds is not None:
+        return "string" in (kinds if isinstance(kinds, list) else [kinds])
+    if isinstance(values, list):
+        return any(isinstance(one, str) for one in values)
+    return any(isinstance(one, dict) and one.get("type") == "string" for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list) for one in schema[key])
 
 
 def _mark(text: str, special: Any) -> str:

@@ -1,0 +1,13 @@
+/* serve/http/values.h - arguments of calls that a model writes as plain text, as JSON. */
+#ifndef ACCRT_SERVE_HTTP_VALUES_H_
+#define ACCRT_SERVE_HTTP_VALUES_H_
+
+#include "serve/http/text.h"
+
+/* 1: the bytes are one JSON value, nested at most 64 deep, with white space around it. */
+uint32_t accrt_http_is_json(const char* bytes, size_t size);
+/* Puts a value as JSON: as it is if it is JSON (True, False and None of Python are, too), and
+ * otherwise, or if `is_text`, as a string. */
+void accrt_http_put_value(http_text_t* out, const char* bytes, size_t size, uint32_t is_text);
+
+#endif
