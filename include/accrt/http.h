@@ -32,7 +32,7 @@ typedef struct accrt_http_options {
   uint32_t port;                      /**< 0: a free one (accrt_http_server_port tells it) */
   int32_t log_fd;    /**< gets a line for each request; -1: none. The library does not close it */
   const char* model; /**< the model's name in answers. Required */
-  /** the key that /v1/... and /tokenize need as `Authorization: Bearer`; NULL: none */
+  /** the key that /v1/..., /tokenize and /detokenize need as `Authorization: Bearer`; NULL: none */
   const char* api_key;
   /** the origin that may call from a browser, or "*"; NULL: only this server's page */
   const char* cors_origin;
@@ -105,6 +105,7 @@ ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
 #define ACCRT_HTTP_TOKENIZE 4u       /**< POST /tokenize */
 #define ACCRT_HTTP_LOAD_ADAPTER 5u   /**< POST /v1/load_lora_adapter */
 #define ACCRT_HTTP_UNLOAD_ADAPTER 6u /**< POST /v1/unload_lora_adapter */
+#define ACCRT_HTTP_DETOKENIZE 7u     /**< POST /detokenize */
 
 /** Waits for a request. Any number of threads may wait.
  * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. You must answer

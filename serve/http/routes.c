@@ -191,6 +191,7 @@ static const http_route_t routes[] = {
     {"/v1/load_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_LOAD_ADAPTER, NULL},
     {"/v1/unload_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_UNLOAD_ADAPTER, NULL},
     {"/tokenize", ONLY_POST, 1, ACCRT_HTTP_TOKENIZE, NULL},
+    {"/detokenize", ONLY_POST, 1, ACCRT_HTTP_DETOKENIZE, NULL},
 };
 static const http_route_t one_model = {"/v1/models/", ONLY_GET, 1, 0, answer_model};
 const http_route_t accrt_http_no_route = {NULL, "", 0, 0, 0, NULL};

@@ -122,7 +122,7 @@ OPERATIONS = {
     "sandbox.helper": "", "sandbox.SandboxSession": "rare sandboxed", "sandbox.SandboxSession.close": "wrong", "sandbox.SandboxSession.functions": "wrong",
     "sandbox.SandboxSession.__getitem__": "wrong name", "sandbox.SandboxSession.__contains__": "wrong name", "sandbox.SandboxSession.__iter__": "wrong",
     # serve: engines of simulated models
-    "serve.Bytes": "", "serve.Bytes.encode": "self name flag?", "serve.Bytes.special": "self name", "serve.Bytes.has": "self name", "serve.ChatTemplate": "template any?",
+    "serve.Bytes": "", "serve.Bytes.encode": "self name flag?", "serve.Bytes.special": "self name", "serve.Bytes.has": "self name", "serve.Bytes.decode": "self tokens", "serve.ChatTemplate": "template any?",
     "serve.ChatTemplate.close": "self", "serve.ChatTemplate.render": "self messages any?", "serve.Engine": "rare e.model", "serve.Engine.close": "self", "serve.Engine.constraint": "self any?", "serve.Engine.submit": "self e.request",
     "serve.Engine.cancel": "self size", "serve.Engine.fileno": "self", "serve.Engine.wait": "self seconds", "serve.Engine.poll": "self", "serve.Engine.stats": "self",
     "serve.Engine.drain": "self seconds", "serve.Hub": "e.engine", "serve.Hub.submit": "self e.request callback", "serve.Hub.pump": "self seconds", "serve.Hub.take": "self",
@@ -131,7 +131,7 @@ OPERATIONS = {
         # there is none: tests/python/test_serve_http.py
         "name", "names", "port", "counts", "close")}, "serve.Server.drain": "self seconds",
     "serve.Text": "e.bytes e.chattemplate? any?", "serve.Text.prompt": "self prompt name?", "serve.Text.close": "self", "serve.Text.need_head": "self", "serve.Text.chat": "self messages any?",
-    "serve.Tokenizer": "bytes", "serve.Tokenizer.encode": "wrong name", "serve.Tokenizer.special": "wrong name", "serve.Tokenizer.has": "wrong name", "serve.load": "rare path", "serve.simulated": "rare name? template?",
+    "serve.Tokenizer": "bytes", "serve.Tokenizer.encode": "wrong name", "serve.Tokenizer.special": "wrong name", "serve.Tokenizer.has": "wrong name", "serve.Tokenizer.decode": "wrong tokens", "serve.load": "rare path", "serve.simulated": "rare name? template?",
 }
 #: Classes whose objects are kept, and the kind that they are of.
 KINDS = {

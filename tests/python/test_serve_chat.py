@@ -109,12 +109,36 @@ def test_a_template_finds_earlier_reasoning_by_both_names(name):
     ("completions", {"prompt": "x", "n_predict": 3}, "n_predict", "did you mean max_tokens?"),
     ("completions", {"prompt": "x", "model": "a\tb\"c'"}, "model", "model is 'a\\tb\"c''; here is 'sim'"),
     ("embeddings", {"input": None}, "input", "input is missing"),
+    ("chat/completions", {"prompt": "x"}, "prompt", "prompt is for /v1/completions; here there are messages"),
+    ("completions", {"messages": [USER]}, "messages", "messages is for /v1/chat/completions; here there is a prompt"),
+    ("completions", {"prompt": "x", "tools": []}, "tools", "tools is for /v1/chat/completions"),
+    ("chat/completions", {"input": "x"}, "input", "/v1/responses is not here"),
+    ("chat/completions", {"messages": [USER], "json_schema": {}}, "json_schema", "did you mean guided_json?"),
 ])  # fmt: skip
 def test_errors_have_the_words_of_json(path, body, parameter, words):
     with serve_http.served() as server:
         answer = Answer(server.raw(post("/v1/" + path, body)))
     assert answer.status == (404 if parameter == "model" else 400) and answer.error["param"] == parameter
     assert words in answer.error["message"]
+
+
+@pytest.mark.parametrize("body, status, found", [
+    ({"tokens": [97, 195, 169]}, 200, "aé"), ({"tokens": []}, 200, ""), ({"tokens": [255]}, 200, "\ufffd"), ({"tokens": [256]}, 400, "tokens[0] is 256"),
+    ({"tokens": [-1]}, 400, "tokens[0] is -1"), ({"tokens": "ab"}, 400, "tokens is 'ab', expected a list"), ({"tokens": [True]}, 400, "expected"),
+    ({}, 400, "tokens is missing"), ({"tokens": [97], "text": "a"}, 400, "unknown parameter 'text'"),
+])  # fmt: skip
+def test_detokenize(body, status, found):
+    with serve_http.served() as server:
+        answer = Answer(server.raw(post("/detokenize", body)))
+    assert answer.status == status
+    assert answer.json["prompt"] == found if status == 200 else found in answer.error["message"] and answer.error["param"]
+
+
+def test_a_tokenizer_gives_its_special_tokens_back():
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0, "y": 1}, unk_token="x"))
+    made.add_special_tokens(["<end>"])
+    assert text.Tokenizer(made.to_str().encode()).decode([1, 0, 2]) == "y x <end>"
 
 
 def test_python_gets_its_own_words():

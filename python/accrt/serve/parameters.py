@@ -106,7 +106,7 @@ def shown(value: Any) -> str:
 #: What other programs call our parameters.
 _ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_length": "max_tokens", "max_completion_tokens": "max_tokens",
             "min_new_tokens": "min_tokens", "num_return_sequences": "n", "num_predict": "max_tokens", "n_predict": "max_tokens", "n_probs": "logprobs", "stop_sequences": "stop",
-            "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature"}  # fmt: skip
+            "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature", "json_schema": "guided_json", "thinking": "chat_template_kwargs"}  # fmt: skip
 
 
 def near(name: str, known: Sequence[str]) -> Optional[str]:
@@ -497,9 +497,9 @@ class Request:
         """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the
         caller calls them."""
         p, ids = self._parameters, self._prompt
-        _known_tokens(prompt, ids, limits)
-        _known_tokens("stop_token_ids", p["stop_token_ids"], limits)
-        _known_tokens("logit_bias", list(p["logit_bias"]), limits, "the token ")
+        known_tokens(prompt, ids, limits)
+        known_tokens("stop_token_ids", p["stop_token_ids"], limits)
+        known_tokens("logit_bias", list(p["logit_bias"]), limits, "the token ")
         room = limits.longest - len(ids)
         if p.get("embed") is not None:
             if room < 0:
@@ -515,7 +515,8 @@ class Request:
             raise BadParameter("min_tokens", f"min_tokens is {shown(p['min_tokens'])}, above {max_tokens}, which is {room if most is None else most}")
 
 
-def _known_tokens(name: str, ids: Sequence[int], limits: Limits, what: str = "") -> None:
+def known_tokens(name: str, ids: Sequence[int], limits: Limits, what: str = "") -> None:
+    """Raises BadParameter for a token that the model does not have."""
     if not ids or (min(ids) >= 0 and max(ids) < limits.vocab_size):
         return
     at = next(i for i, one in enumerate(ids) if not 0 <= one < limits.vocab_size)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .. import _ffi
 from . import embedding, tools
-from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
+from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Limits, Request, Grammar, adapter, checked, flag, grammar_of, known_tokens, real, shown, text, whole
 from .text import Text, find_reasoning, generation_prompt, template_names
 
 
@@ -97,6 +97,18 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return made
 
 
+#: Parameters that belong to another path, and where that is.
+_ELSEWHERE = {"prompt": "/v1/completions; here there are messages", "messages": "/v1/chat/completions; here there is a prompt",
+              "tools": "/v1/chat/completions", "input": "/v1/embeddings; /v1/responses is not here"}  # fmt: skip
+
+
+def _of_this_path(given: Dict[str, Any], own: Sequence[str]) -> None:
+    """Better than to name a parameter that is near."""
+    for name, path in _ELSEWHERE.items():
+        if name in given and name not in own:
+            raise BadParameter(name, f"{name} is for {path}", "unknown_parameter")
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
@@ -106,6 +118,7 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
     for name, check in _MISSING.items():
         if given.get(name) is not None:
             check(name, given[name])
+    _of_this_path(given, own)
     rest = {name: value for name, value in given.items() if name not in _IGNORED and name not in _MISSING}
     lora = model_of(rest.get("model"), models)
     flags = 0
@@ -280,6 +293,18 @@ def tokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str]) -> 
             extra["tools"] = asked.tools
         ids = model_text.chat(messages, extra, _special(given, False), goes_on).ids
     return {"count": len(ids), "tokens": ids}
+
+
+def detokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str], limits: Limits) -> Dict[str, Any]:
+    """POST /detokenize: the text of token ids, special tokens too, as vLLM has it."""
+    _only_known(given, ("tokens", "model"))
+    model_of(given.get("model"), models)
+    _need(given, "tokens")
+    if not isinstance(given["tokens"], list):
+        raise BadParameter("tokens", f"tokens is {shown(given['tokens'])}, expected a list of token ids", "invalid_type")
+    ids = model_text.prompt(given["tokens"], "tokens") if given["tokens"] else []
+    known_tokens("tokens", ids, limits)
+    return {"prompt": model_text.tokenizer.decode(ids)}
 
 
 def adapter_to_load(given: Dict[str, Any]) -> Tuple[str, str]:

@@ -30,7 +30,7 @@ from .text import Text, TokenizerError
 OPTIONS: Dict[str, Tuple[Any, str]] = {
     "host": ("127.0.0.1", "the name or address on which the server listens"),
     "port": (8000, "the port on which the server listens; 0: any free one"),
-    "api_key": (None, "the key that requests to /v1/... and /tokenize need; also from $ACCRT_API_KEY"),
+    "api_key": (None, "the key that requests to /v1/..., /tokenize and /detokenize need; also from $ACCRT_API_KEY"),
     "cors_origin": (None, "the origin whose pages may call from a browser, or '*'"),
     "max_connections": (1024, "most connections; others get 503"),
     "max_jobs": (256, "most requests that wait for a worker; others get 429"),
@@ -270,6 +270,8 @@ class Server(Handle):
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
+        elif info.kind == _ffi.ACCRT_HTTP_DETOKENIZE:
+            return answer(job, requests.detokenize(given, self._text, self.names, self._limits))
         elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
             return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:

@@ -21,6 +21,10 @@ class Bytes:
     def encode(self, text: str, special: bool = True) -> List[int]:
         return list(text.encode())
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, special ones too."""
+        return bytes(ids).decode(errors="replace")
+
     def special(self, text: str) -> Optional[int]:
         """The id of a special token; None: there is none of this name."""
         return None
@@ -135,6 +139,14 @@ class Tokenizer:
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
             raise TokenizerError(f"the model's tokenizer failed at a text of {len(text)} characters: {one_line(str(error))}") from None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        try:
+            return self._inner.decode(list(ids), skip_special_tokens=False)
+        except BaseException as error:  # noqa: BLE001 - as above
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise TokenizerError(f"the model's tokenizer failed at {len(ids)} tokens: {one_line(str(error))}") from None
 
     def special(self, text: str) -> Optional[int]:
         number = self._inner.token_to_id(text)
