@@ -192,7 +192,7 @@ REFUSED = [
     ({"prompt": "x", "logprobs": 21}, "logprobs", "logprobs is 21"),
     ({"prompt": "x", "stream": 1}, "stream", "stream is 1, expected true or false"),
     ({"prompt": "x", "stream_options": {}}, "stream_options", "stream is not true"),
-    ({"prompt": "x", "tools": [{}]}, "tools", "unknown parameter"),
+    ({"prompt": "x", "tools": [{}]}, "tools", "is for /v1/chat/completions"),
     ({"prompt": "x", "response_format": {"type": "xml"}}, "response_format.type", "expected text, json_object or json_schema"),
     ({"prompt": ""}, "prompt", "prompt has no tokens"),
     ({"prompt": {"a": 1}}, "prompt", "expected a string or a list of token ids"),
