@@ -147,6 +147,8 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_QWEN_CODER 4u
 /** `<tool_call>`, a name, `<arg_key>` and `<arg_value>`: GLM-4.5 */
 #define ACCRT_HTTP_TOOLS_GLM 5u
+#define ACCRT_HTTP_TOOLS_GRANITE                                                                   \
+  6u /**< `<|tool_call|>` and a list of JSON: Granite 3, Phi-4 mini */
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */

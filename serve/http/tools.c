@@ -58,6 +58,8 @@ static marks_t marks_of(const http_tools_t* t) {
     return (marks_t){"<tool_call>", "</tool_call>"};
   if (t->form == ACCRT_HTTP_TOOLS_MISTRAL)
     return (marks_t){"[TOOL_CALLS]", NULL};
+  if (t->form == ACCRT_HTTP_TOOLS_GRANITE) /* which leaves the second mark out */
+    return (marks_t){"<|tool_call|>", "<|/tool_call|>"};
   return (marks_t){"<|python_tag|>", NULL};
 }
 
@@ -302,12 +304,15 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     accrt_http_text_clear(&t->piece);
     return AGAIN;
   }
-  if (t->form != ACCRT_HTTP_TOOLS_MISTRAL || t->array != 0)
+  const uint32_t lists = t->form == ACCRT_HTTP_TOOLS_MISTRAL || t->form == ACCRT_HTTP_TOOLS_GRANITE;
+  if (!lists || t->array != 0)
     return NO_CALL;
   if (byte == '[') {
     t->array = 1;
     return TOOK;
   }
+  if (t->form != ACCRT_HTTP_TOOLS_MISTRAL)
+    return NO_CALL;
   begin_object(t);
   t->plain = 1;
   t->state = PLAIN_NAME;
@@ -361,7 +366,7 @@ static verdict_t take_after(http_tools_t* t, char byte) {
   if ((byte == ',' && t->array != 0) || (byte == ';' && t->form == ACCRT_HTTP_TOOLS_LLAMA))
     return open_another(t);
   if (byte == ']' && t->array != 0) {
-    t->state = TEXT;
+    t->state = close != NULL ? AFTER : TEXT;
     t->array = 0;
     return TOOK;
   }

@@ -20,6 +20,7 @@
 enum { HERMES = ACCRT_HTTP_TOOLS_HERMES, LLAMA = ACCRT_HTTP_TOOLS_LLAMA };
 enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
 enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
+enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE };
 
 /* Parameters of these tests that are strings. */
 static const char text_parameters[] = "f zip\nf code\ng zip";
@@ -140,6 +141,16 @@ static const trial_t trials[] = {
      "", CALL("g", "{\\\"a\\\": \\\"x\\\"}") CALL("f", "{}")},
     {GLM, "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", ""},
     {GLM, "<tool_call>f\n<arg_key>a</arg_key>what", "what", CALL("f", "{}")},
+    /* Lists between marks, of which the second one may be missing. */
+    {GRANITE,
+     "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": "
+     "{}}]",
+     "", CALL("f", "{\\\"a\\\": 1}") CALL("g", "{}")},
+    {GRANITE, "Yes. <|tool_call|> [{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|> ok",
+     "Yes. ok", CALL("f", "{}")},
+    {GRANITE, "<|tool_call|>{\"name\": \"f\", \"arguments\": {}}\n", "", CALL("f", "{}")},
+    {GRANITE, "<|tool_call|>f{}", "<|tool_call|>f{}", ""},
+    {GRANITE, "<|tool_call|>[]", "<|tool_call|>[]", ""},
 };
 
 static uint64_t random_state;
@@ -306,6 +317,8 @@ static void test_random_bytes(void** state) {
                                        "7",
                                        "f",
                                        "[ARGS]",
+                                       "<|tool_call|>",
+                                       "<|/tool_call|>",
                                        "<function=f>",
                                        "</function>",
                                        "<parameter=a>",
@@ -316,7 +329,7 @@ static void test_random_bytes(void** state) {
                                        "</arg_value>"};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
-    start(&r, 1 + round % 5);
+    start(&r, 1 + round % 6);
     for (uint32_t i = 0; i < round % 24; ++i) {
       const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
       accrt_http_tools_push(&r.tools, piece, strlen(piece));

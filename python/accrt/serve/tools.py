@@ -34,6 +34,7 @@ FORMS: Dict[str, Form] = {
     "mistral": Form(_ffi.ACCRT_HTTP_TOOLS_MISTRAL, "[TOOL_CALLS]", "", ", ", "arguments", True, True),
     "qwen3_coder": Form(_ffi.ACCRT_HTTP_TOOLS_QWEN_CODER, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<function=", "</function>", "<parameter=", "</parameter>")),
     "glm45": Form(_ffi.ACCRT_HTTP_TOOLS_GLM, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
+    "granite": Form(_ffi.ACCRT_HTTP_TOOLS_GRANITE, "<|tool_call|>", "", ", ", "arguments", True, True),
 }
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
