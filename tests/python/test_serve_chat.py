@@ -92,6 +92,15 @@ def test_a_template_finds_earlier_reasoning_by_both_names(name):
     assert prompt_of("{% for m in messages %}{{ m.reasoning }}{{ m.reasoning_content }}{% endfor %}", messages) == "because" * 2
 
 
+def test_parts_of_contents():
+    """OpenAI's clients send back what an assistant has refused."""
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]
+    assert prompt_of(PLAIN, [{"role": "assistant", "content": parts}, USER]) == "<assistant>ano</assistant><user>x</user><assistant>"
+    for role, wrong in (("user", parts[1]), ("assistant", {"type": "refusal"}), ("user", {"type": "image_url", "image_url": {"url": "x"}}), ("user", "x")):
+        with pytest.raises(serve.BadParameter, match=r"messages\[0\].content\[0\] is .*: only parts of type text are supported"):
+            prompt_of(PLAIN, [{"role": role, "content": [wrong]}])
+
+
 # ---- what a client is told -----------------------------------------------------------------------
 
 
@@ -328,3 +337,25 @@ def test_a_grammar_of_ones_own_is_of_the_whole_text():
         assert seen[0].text == 'start: "a"' and work.reasoning == 1
     finally:
         one.close()
+
+
+def test_the_openai_client_reads_reasoning_and_errors():
+    openai = pytest.importorskip("openai")
+    pytest.importorskip("llguidance")
+    with serve_http.served(check_descriptors=False, model={"chat_template": CLOSES}) as server:
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x") as client:
+            asked = dict(model="sim", messages=[USER], max_completion_tokens=60, seed=1, extra_body={"guided_grammar": REASONS})
+            answer = client.chat.completions.create(**asked)
+            message = answer.choices[0].message
+            assert message.reasoning_content == message.reasoning and len(message.reasoning) == 10 and len(message.content) == 4
+            assert answer.usage.completion_tokens_details.reasoning_tokens == 1 + 10 + 1 + 7
+            chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+            deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+            assert "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas) == message.reasoning
+            assert "".join(delta.content or "" for delta in deltas) == message.content
+            assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 19
+            again = [USER, message.model_dump(exclude_none=True), USER]
+            assert client.chat.completions.create(**{**asked, "messages": again}).choices[0].message.content
+            with pytest.raises(openai.BadRequestError) as caught:
+                client.chat.completions.create(**{**asked, "temperature": "hot"})
+            assert caught.value.param == "temperature" and "temperature is 'hot', expected a number" in caught.value.message

@@ -141,12 +141,13 @@ class Tokenizer:
             raise TokenizerError(f"the model's tokenizer failed at a text of {len(text)} characters: {one_line(str(error))}") from None
 
     def decode(self, ids: Sequence[int]) -> str:
+        inner, listed = self._inner, list(ids)
         try:
-            return self._inner.decode(list(ids), skip_special_tokens=False)
+            return inner.decode(listed, skip_special_tokens=False)
         except BaseException as error:  # noqa: BLE001 - as above
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
-            raise TokenizerError(f"the model's tokenizer failed at {len(ids)} tokens: {one_line(str(error))}") from None
+            raise TokenizerError(f"the model's tokenizer failed at {len(listed)} tokens: {one_line(str(error))}") from None
 
     def special(self, text: str) -> Optional[int]:
         number = self._inner.token_to_id(text)
@@ -369,7 +370,8 @@ def _content(where: str, given: Any, role: str) -> str:
     texts = []
     for i, part in enumerate(given):
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in ("text", "input_text") or not isinstance(part.get("text"), str):
+        said = part.get("refusal" if kind == "refusal" else "text") if isinstance(part, dict) else None
+        if kind not in ("text", "input_text", *(("refusal",) if role == "assistant" else ())) or not isinstance(said, str):
             raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {shown(part)}: only parts of type text are supported", "unsupported")
-        texts.append(part["text"])
+        texts.append(said)
     return "".join(texts)
