@@ -29,7 +29,7 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
 
 @pytest.mark.parametrize("template, form", [
     ("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("<|python_tag|>", "llama3_json"), ("<tool_call><function=", None), ("{{ messages }}", None),
-    ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"), ("<|tool_call|>", "granite"),
+    ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"), ("<|tool_call|>", "granite"), ("<seed:tool_call><function=f><parameter=a></parameter>", None),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form

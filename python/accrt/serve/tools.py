@@ -44,7 +44,7 @@ def detect(template: str) -> Optional[str]:
     """The form that a chat template teaches its model; None: none, or one that is not known."""
     for name, form in FORMS.items():  # markup stands between Hermes' marks
         if form.tags and form.tags[0] in template:
-            return name if form.tags[-1] in template else None
+            return name if form.open in template and form.tags[-1] in template else None
     return next((name for name, form in FORMS.items() if form.open in template), "llama3_json" if '"parameters": dictionary' in template else None)
 
 
