@@ -40,7 +40,11 @@ def _load() -> _ffi.Library:
         except OSError as error:
             tried.append(str(error))
             continue
-        _check_version(path, library.accrt_version())
+        try:
+            version = library.accrt_version()
+        except AttributeError:
+            raise ImportError(f"{path} is another library: it has no accrt_version") from None
+        _check_version(path, version)
         return library
     raise ImportError("libaccrt.so was not found; set ACCRT_LIBRARY to its path, or build it. Tried: " + "; ".join(tried))
 

@@ -5,6 +5,7 @@ import asyncio
 import ctypes
 import copy
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -18,6 +19,12 @@ import accrt
 
 
 # ---- instances and devices
+
+def test_another_library_is_no_runtime():
+    code = "import accrt; accrt.caps()"
+    done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, ACCRT_LIBRARY="libc.so.6"), capture_output=True, text=True)
+    assert done.returncode == 1 and "ImportError: libc.so.6 is another library: it has no accrt_version" in done.stderr, done.stderr
+
 
 def test_devices_and_caps(instance):
     names = [d.name for d in instance.devices()]
