@@ -181,7 +181,7 @@ CALCULATED = {
 
 @pytest.mark.parametrize("name", CALCULATED)
 def test_what_an_operation_calculates_for_itself_has_an_end(name):
-    """8 GiB of places were calculated, and each of ten million shares was an operation."""
+    """Gigabytes of places were calculated, and each of ten million shares was an operation."""
     one, size, numbers = CALCULATED[name]
     before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     refused(model([one], x=(1, 1, size, 4), numbers=numbers), "no lowering for 1 operation")
