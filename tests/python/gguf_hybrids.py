@@ -122,7 +122,7 @@ def gain_of_k_quants(name):
     """As large as family_models.GAINS has them, so that little is made of what products round. In
     Qwen 3.5 with experts, with half of it no part alone gives most of the error (attention 0.047 in
     the middle, experts 0.037, the shared one 0.025): routers take other experts. In Phi-3.5 MoE a
-    share of an expert jumps where another one comes within 2% of it: with 1.5 the error is 0.128."""
+    share of an expert jumps where another one is within 2% of it: with 1.5 the error is 0.128."""
     return {"qwen3.5-moe": 0.25, "phimoe": 0.5}.get(name) or family.GAINS.get(_OF.get(name, name), 1.5)
 
 

@@ -101,8 +101,8 @@ def module_name(name, key):
     return found.replace("backbone.", "model.", 1) if found is not None and PARTS.get(name) == "backbone." else found
 
 
-#: Products that stand beside the layers, and matrices in layers that are no products of the text, or
-#: of an index that is not computed.
+#: Products that stand beside the layers, and matrices in layers that are no products of the text,
+#: or of an index that is not computed.
 BESIDE = re.compile(r"model\.(altup_(unembed_)?projections\.\d+|per_layer_model_projection)\.weight")
 NO_PRODUCTS = re.compile(r"\.experts\.|shared_expert_gate|_norm\.weight$|embed_tokens_extend\.|self_attn\.indexer\.")
 
