@@ -69,8 +69,14 @@ void accrt_http_connection_free(http_connection_t* c) {
 /* What its answer takes: what waits to be sent, and what is not written yet. */
 static void count_answer(http_connection_t* c) {
   const uint64_t bytes = c->fd < 0 ? 0 : c->out.size + (c->job != NULL ? c->job->unsent_bytes : 0);
-  atomic_fetch_add(&c->server->answer_bytes, bytes - c->answer_bytes);
+  c->server->counted_bytes += bytes - c->answer_bytes;
   c->answer_bytes = bytes;
+}
+
+/* For accrt_http_server_counts, which other threads call. An answer that would become too large is
+ * ended before its bytes are published: it never holds them. */
+static void publish_answers(http_server_t* server) {
+  atomic_store(&server->answer_bytes, server->counted_bytes);
 }
 
 void accrt_http_connection_close(http_connection_t* c) {
@@ -99,6 +105,7 @@ void accrt_http_connection_close(http_connection_t* c) {
   if (c->next != NULL)
     c->next->previous = c->previous;
   count_answer(c);
+  publish_answers(server);
   --server->connection_count;
   c->next = server->dead;
   server->dead = c;
@@ -150,15 +157,16 @@ static void end_large(http_connection_t* c) {
 void accrt_http_connection_grew(http_connection_t* c) {
   http_server_t* server = c->server;
   count_answer(c);
-  while (server->answer_bytes > server->max_held_bytes) {
+  while (server->counted_bytes > server->max_held_bytes) {
     http_connection_t* largest = largest_answer(server);
     if (largest == NULL)
-      return;
+      break;
     const uint64_t before = largest->answer_bytes;
     end_large(largest);
     if (largest->fd >= 0 && largest->answer_bytes >= before) /* no answer can be smaller */
-      return;
+      break;
   }
+  publish_answers(server);
 }
 
 void accrt_http_connection_touch(http_connection_t* c) {
@@ -270,6 +278,7 @@ static uint32_t send_some(http_connection_t* c) {
 static void next_request(http_connection_t* c) {
   http_server_t* server = c->server;
   count_answer(c);
+  publish_answers(server);
   if (c->keep == 0) {
     if (c->complete != 0 && c->early.size == 0) {
       accrt_http_connection_close(c);

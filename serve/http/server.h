@@ -308,7 +308,8 @@ struct accrt_http_server {
   uint32_t ended;            /* nothing comes any more */
   _Atomic uint32_t flights;
   _Atomic uint64_t held_bytes;
-  _Atomic uint64_t answer_bytes; /* of all connections; the loop's, which others read */
+  uint64_t counted_bytes;        /* of all connections' answers; the loop's */
+  _Atomic uint64_t answer_bytes; /* the same, for others to read */
   accsv_lock_t submitting;
 };
 
