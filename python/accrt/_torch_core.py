@@ -49,7 +49,7 @@ def addbmm(lo: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1)
 
 @lowers("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(lo: Any, x: Any, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
-    """Elements by their places in the memory, where that has the tensor's elements in their order."""
+    """Elements by their places in a memory that has the tensor's elements in their order."""
     if not _is_whole(lo, x):
         raise Unsupported("it goes through the memory of a tensor that is a view of another, or transposed: call contiguous() first")
     places = lo.function.full([], storage_offset or 0, "i64")
