@@ -5,16 +5,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define PART ".part"
 #define MAX_TRIES 100u
+#define MAX_LINKS 40 /* as Linux has it */
+#define PATH_BYTES 4096u
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1u
@@ -75,10 +80,10 @@ static void remove_leftovers(const accrt_put_t* put, accrt_put_leftovers_t lefto
 
 /* ---- Creating the temporary file ---- */
 
-/* Opens the folder. Both names are used relative to this descriptor, so a later rename of the
- * folder does no harm. */
-static int open_folder(accrt_put_t* put, const char* path) {
-  char folder[4096];
+/* Opens the folder of a path that begins at `base`. Both names are used relative to this descriptor,
+ * so a later rename of the folder does no harm. */
+static int open_folder(accrt_put_t* put, int base, const char* path) {
+  char folder[PATH_BYTES];
   const char* slash = strrchr(path, '/');
   const char* name = slash != NULL ? slash + 1 : path;
   const size_t length = slash != NULL ? (size_t)(slash - path) + (slash == path) : 1;
@@ -90,24 +95,62 @@ static int open_folder(accrt_put_t* put, const char* path) {
   memcpy(folder, slash != NULL ? path : ".", length);
   folder[length] = '\0';
   /* In a folder that can be written but not read, leftovers cannot be found. */
-  put->folder = openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  put->folder = openat(base, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (put->folder < 0 && errno == EACCES)
-    put->folder = openat(AT_FDCWD, folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    put->folder = openat(base, folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
   return put->folder >= 0 ? 0 : errno;
 }
 
-/* /dev/stdout, say: a link that says where an open file is, in all processes. */
-static bool is_link_to_open_file(const accrt_put_t* put) {
-  static const char proc[] = "/proc/";
-  char text[sizeof proc];
-  return readlinkat(put->folder, put->name, text, sizeof text) == (ssize_t)sizeof text &&
-         memcmp(text, proc, sizeof proc - 1) == 0;
+/* The number that names a descriptor in a folder of procfs, as in /proc/self/fd. -1: it is none. */
+static int descriptor_of(const accrt_put_t* put) {
+  struct statfs facts;
+  int number = 0;
+  for (const char* at = put->name; *at != '\0'; ++at) {
+    if (*at < '0' || *at > '9' || number > INT_MAX / 10 - 1)
+      return -1;
+    number = 10 * number + (*at - '0');
+  }
+  return fstatfs(put->folder, &facts) == 0 && facts.f_type == PROC_SUPER_MAGIC ? number : -1;
+}
+
+/* Follows links one at a time: the last one tells whether the file is an open one, and it may lead
+ * nowhere, where the descriptor is closed. */
+static int descriptor_behind(const accrt_put_t* put) {
+  char text[PATH_BYTES];
+  accrt_put_t at = *put;
+  int number = descriptor_of(&at);
+  for (int links = 0; links < MAX_LINKS && number < 0; ++links) {
+    const int base = at.folder;
+    const ssize_t length = readlinkat(base, at.name, text, sizeof text - 1);
+    if (length < 0)
+      break;
+    text[length] = '\0';
+    at.folder = -1;
+    const int error = open_folder(&at, base, text);
+    if (base != put->folder)
+      (void)close(base);
+    if (error != 0)
+      return -1;
+    number = descriptor_of(&at);
+  }
+  if (at.folder != put->folder)
+    (void)close(at.folder);
+  return number;
+}
+
+int accrt_put_descriptor(const char* path) {
+  accrt_put_t put;
+  if (open_folder(&put, AT_FDCWD, path) != 0)
+    return -1;
+  const int number = descriptor_behind(&put);
+  (void)close(put.folder);
+  return number;
 }
 
 /* Root who writes to /dev/null means the device, and the machine needs it there. */
 static int check_name(const accrt_put_t* put) {
   struct stat facts;
-  if (is_link_to_open_file(put))
+  if (descriptor_behind(put) >= 0)
     return EEXIST;
   if (fstatat(put->folder, put->name, &facts, 0) != 0 || S_ISREG(facts.st_mode))
     return 0;
@@ -161,7 +204,7 @@ static void close_all(accrt_put_t* put) {
 int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t mode,
                     accrt_put_leftovers_t leftovers) {
   put->folder = put->fd = -1;
-  int error = open_folder(put, path);
+  int error = open_folder(put, AT_FDCWD, path);
   if (error == 0 && leftovers == ACCRT_PUT_OF_NAME)
     error = check_name(put);
   if (error == 0) {

@@ -33,13 +33,16 @@ typedef enum accrt_put_leftovers {
 
 /* Creates an empty file beside `path`, open for writing and reading, with `mode` less the umask.
  * `end` is appended to its temporary name ("" for none). Removes leftovers first. Returns 0 or
- * errno (EEXIST: `path` is, or leads to, a device, a pipe or a socket, in whose place no file is
- * put, unless the folder belongs to the caller); after a failure do not call accrt_put_end. */
+ * errno (EEXIST: `path` is, or leads to, a device, a pipe, a socket or an open file, in whose place
+ * no file is put, unless the folder belongs to the caller); after a failure do not call accrt_put_end. */
 int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t mode,
                     accrt_put_leftovers_t leftovers);
 /* Syncs the file and renames it to its final name, replacing an existing file. With `new_only` an
  * existing file is EEXIST. Returns 0 or errno; after a failure the temporary file is removed. */
 int accrt_put_end(accrt_put_t* put, bool new_only);
+/* The number of the descriptor that `path` leads to through links, as /dev/stdout does; it may be
+ * one of another process, and closed. -1: it leads to none. */
+int accrt_put_descriptor(const char* path);
 /* What such an error says. */
 const char* accrt_put_text(int error);
 /* Removes the temporary file, if one is open. Async-signal-safe; keeps errno. */

@@ -169,7 +169,21 @@ static void what_is_no_file_stays(void** state) {
   const int fd = open(path_of("file"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   (void)snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", fd);
   assert_int_equal(symlink(open_file, path_of("stdout")), 0); /* as /dev/stdout */
-  const char* all[] = {"socket", "pipe", "link", "null", "stdout"};
+  /* Through links of any form, whether the descriptor is open or not. */
+  assert_int_equal(symlink("stdout", path_of("to_link")), 0);
+  (void)snprintf(open_file, sizeof open_file, "/dev/fd/%d", fd);
+  assert_int_equal(symlink(open_file, path_of("dev_fd")), 0);
+  assert_int_equal(symlink("/proc/self/fd", path_of("fds")), 0);
+  (void)snprintf(open_file, sizeof open_file, "fds/%d", fd);
+  assert_int_equal(symlink(open_file, path_of("relative")), 0);
+  assert_int_equal(symlink("/proc/self/fd/1000000", path_of("closed")), 0);
+  assert_int_equal(accrt_put_descriptor(path_of("to_link")), fd);
+  assert_int_equal(accrt_put_descriptor(path_of(open_file)), fd);
+  assert_int_equal(accrt_put_descriptor(path_of("closed")), 1000000);
+  assert_int_equal(accrt_put_descriptor(path_of("file")), -1);
+  assert_int_equal(accrt_put_descriptor(path_of("nowhere")), -1);
+  const char* all[] = {"socket",  "pipe",   "link",     "null",  "stdout",
+                       "to_link", "dev_fd", "relative", "closed"};
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     accrt_put_t file;
     assert_int_equal(accrt_put_begin(&file, path_of(all[i]), "", 0600, ACCRT_PUT_OF_NAME), EEXIST);
@@ -179,7 +193,8 @@ static void what_is_no_file_stays(void** state) {
     assert_false(S_ISREG(facts.st_mode));
   }
   assert_int_equal(close(fd), 0);
-  assert_int_equal(unlink(path_of("stdout")), 0);
+  for (size_t i = 4; i < sizeof all / sizeof *all; ++i)
+    assert_int_equal(unlink(path_of(all[i])), 0);
   assert_int_equal(put("to_folder", "new", false), EISDIR);
   assert_non_null(strstr(accrt_put_text(EEXIST), "a device, a pipe, a socket or an open file"));
   assert_string_equal(accrt_put_text(ENOENT), strerror(ENOENT));
@@ -187,6 +202,24 @@ static void what_is_no_file_stays(void** state) {
   assert_int_equal(symlink("nowhere", path_of("dangling")), 0);
   assert_int_equal(put("dangling", "new", false), 0);
   assert_text("dangling", "new");
+}
+
+/* Links through /proc may lead to other files, and links to themselves. */
+static void other_links_are_replaced(void** state) {
+  (void)state;
+  char text[4096];
+  struct stat facts;
+  assert_true(snprintf(text, sizeof text, "/proc/self/root%s", path_of("new")) < (int)sizeof text);
+  assert_int_equal(symlink(text, path_of("through")), 0);
+  assert_int_equal(symlink("/proc/self/exe", path_of("exe")), 0);
+  assert_int_equal(symlink("circle", path_of("circle")), 0);
+  const char* all[] = {"through", "exe", "circle"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    assert_int_equal(put(all[i], "new", false), 0);
+    assert_int_equal(lstat(path_of(all[i]), &facts), 0);
+    assert_true(S_ISREG(facts.st_mode));
+  }
+  assert_string_equal(names(), "circle exe through");
 }
 
 static void leftovers_go(void** state) {
@@ -292,6 +325,7 @@ int main(void) {
       IN_FOLDER(is_not_there_before_it_is_whole),
       IN_FOLDER(failures_leave_nothing),
       IN_FOLDER(what_is_no_file_stays),
+      IN_FOLDER(other_links_are_replaced),
       IN_FOLDER(leftovers_go),
       IN_FOLDER(two_at_once),
       IN_FOLDER(killed_at_any_moment),
