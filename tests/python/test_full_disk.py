@@ -3,6 +3,7 @@ goes on without the cache, what cannot go on ends with one line, nothing is left
 is half written is believed afterwards."""
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
@@ -186,15 +187,42 @@ def test_results_of_a_run_go_to_devices_and_pipes(tmp_path, golden_bundle):
 
 
 @needs_tool
-def test_results_of_a_run_go_to_open_files(tmp_path, golden_bundle):
-    """A link as /dev/stderr, with a file behind it, was replaced by a file."""
+@pytest.mark.parametrize("text", ["/proc/self/fd/2", "fds/2", "other"])
+def test_results_of_a_run_go_to_open_files(tmp_path, golden_bundle, text):
+    """A link as /dev/stderr, with a file behind it, was replaced by a file, or the file was written
+    anew: what was in it was lost."""
     link = tmp_path / "link"
-    link.symlink_to("/proc/self/fd/2")
-    with (tmp_path / "file").open("wb") as file:
-        subprocess.run([ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=3", "--trust", "all", "--output", f"y={link}"],
-                       stderr=file, check=True)  # fmt: skip
+    link.symlink_to(text)
+    (tmp_path / "fds").symlink_to("/proc/self/fd")
+    (tmp_path / "other").symlink_to("/dev/fd/2")
+    command = [ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=3", "--trust", "all", "--output", f"y={link}"]
+    for mode in "wb", "ab":
+        (tmp_path / "log").write_bytes(b"earlier\n")
+        with (tmp_path / "log").open(mode) as file:
+            file.write(b"line\n")
+            file.flush()
+            subprocess.run(command, stderr=file, check=True)
+            file.write(b"end")
+        data = (tmp_path / "log").read_bytes()
+        before = b"line\n" if mode == "wb" else b"earlier\nline\n"
+        assert data.startswith(before + b"\x93NUMPY") and data.endswith(b"end")
+        assert np.load(io.BytesIO(data[len(before) :])).tolist() == [3, 3, 3]
     assert link.is_symlink() and parts(tmp_path) == []
-    assert np.load(tmp_path / "file").tolist() == [3, 3, 3]
+
+
+@needs_tool
+def test_results_of_a_run_do_not_mix_with_the_report(tmp_path, golden_bundle):
+    """The report was written over the result."""
+    link, target = tmp_path / "link", tmp_path / "out"
+    link.symlink_to("/proc/self/fd/1")
+    command = [ACCX, "run", golden_bundle, "--function", "scale_add", "--input", "ones", "--symbol", "n=3", "--trust", "all", "--output"]
+    with target.open("wb") as file:
+        done = subprocess.run([*command, f"y={link}"], stdout=file, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "the report goes to standard output" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert target.read_bytes() == b"" and link.is_symlink()
+    with target.open("wb") as file:
+        subprocess.run([*command, "y=-"], stdout=file, check=True)
+    assert np.load(target).tolist() == [3, 3, 3]
 
 
 def test_serving_goes_on_where_the_log_cannot_be_written():

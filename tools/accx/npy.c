@@ -367,9 +367,22 @@ static int write_to(int fd, const accx_array_t* array, const written_t* form) {
   return error ? error : write_all(fd, array->data, array->size_bytes);
 }
 
-/* A device, a pipe or /dev/stdout, in whose place no file is put. */
-static int write_through(const char* path, const accx_array_t* array, const written_t* form) {
-  const int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY);
+/* The descriptor of this process that a path as /dev/stderr leads to; -1: none. */
+static int own_descriptor(const char* path) {
+  struct stat wanted, found;
+  const int descriptor = accrt_put_descriptor(path);
+  const bool is_own = descriptor >= 0 && stat(path, &wanted) == 0 &&
+                      fstat(descriptor, &found) == 0 && wanted.st_dev == found.st_dev &&
+                      wanted.st_ino == found.st_ino;
+  return is_own ? descriptor : -1;
+}
+
+/* A device, a pipe or an open file, in whose place no file is put. A descriptor of this process is
+ * used as it is: it knows where in the file the next byte goes. Returns 0 or an errno. */
+static int write_through(const char* path, int descriptor, const accx_array_t* array,
+                         const written_t* form) {
+  const int fd = descriptor >= 0 ? fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+                                 : open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
   if (fd < 0)
     return errno;
   const int error = write_to(fd, array, form);
@@ -382,7 +395,13 @@ int accx_npy_write(const char* path, const accx_array_t* array, const char** out
   accrt_put_t put;
   int error = accrt_put_begin(&put, path, "", 0666, ACCRT_PUT_OF_NAME);
   if (error == EEXIST) {
-    error = write_through(path, array, &form);
+    const int descriptor = own_descriptor(path);
+    if (descriptor == STDOUT_FILENO)
+      return accx_fail(ACCX_FAILED,
+                       "cannot write %s: the report goes to standard output; '-' as the file "
+                       "writes the file there in its place",
+                       path);
+    error = write_through(path, descriptor, array, &form);
   } else if (!error) {
     error = write_to(put.fd, array, &form);
     if (!error)
