@@ -70,19 +70,34 @@ def _take_leftovers(folder: int, name: str) -> None:
             os.close(file)
 
 
+def _is_descriptor(folder: int, name: str, links: int = 40) -> bool:
+    """True where a name leads through links to a descriptor, as /dev/stdout does. It may be one of
+    another process, and closed."""
+    try:
+        if re.fullmatch("[0-9]+", name) and os.path.ismount("/proc") and os.fstat(folder).st_dev == os.stat("/proc").st_dev:
+            return True
+        place, name = os.path.split(os.readlink(name, dir_fd=folder))
+        below = os.open(place or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        return links > 0 and _is_descriptor(below, name, links - 1)
+    finally:
+        os.close(below)
+
+
 def _check_name(folder: int, name: str, path: str) -> None:
     """Root who writes to /dev/null means the device, and the machine needs it there. So it is
     with /dev/stdout."""
-    try:
-        is_open = os.readlink(name, dir_fd=folder).startswith("/proc/")  # as /dev/stdout
-    except OSError:
-        is_open = False
-    try:
-        mode = os.stat(name, dir_fd=folder).st_mode
-    except OSError:
-        return
-    if is_open or not stat.S_ISREG(mode):
-        error = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
+    error = errno.EEXIST if _is_descriptor(folder, name) else 0
+    if not error:
+        try:
+            mode = os.stat(name, dir_fd=folder).st_mode
+        except OSError:
+            return
+        if not stat.S_ISREG(mode):
+            error = errno.EISDIR if stat.S_ISDIR(mode) else errno.EEXIST
+    if error:
         raise OSError(error, "it is not a regular file, and is not replaced by one", path)
 
 

@@ -62,12 +62,16 @@ def assert_stays(tmp_path, write):
     (tmp_path / "null").symlink_to("/dev/null")
     open_file = (tmp_path / "file").open("wb")
     (tmp_path / "stdout").symlink_to(f"/proc/{os.getpid()}/fd/{open_file.fileno()}")
+    (tmp_path / "to_stdout").symlink_to("stdout")
+    (tmp_path / "fds").symlink_to(f"/proc/{os.getpid()}/fd")
+    (tmp_path / "below").symlink_to(f"fds/{open_file.fileno()}")
+    (tmp_path / "closed").symlink_to("/proc/self/fd/1000000")
     if os.geteuid() == 0:
         try:
             os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
         except PermissionError:  # root of a container
             pass
-    for name in ("pipe", "link", "null", "device", "stdout"):
+    for name in ("pipe", "link", "null", "device", "stdout", "to_stdout", "below", "closed"):
         path = tmp_path / name
         if path.is_symlink() or path.exists():
             before = facts(path)
@@ -108,6 +112,14 @@ def test_python_puts_no_file_in_the_place_of_a_device(tmp_path, kind):
         return str(caught.value)
 
     assert_stays(tmp_path, write)
+
+
+@pytest.mark.parametrize("text", ["/proc/self/root{}/new", "/proc/self/exe", "link", "nowhere"])
+def test_python_replaces_other_links(tmp_path, text):
+    link = tmp_path / "link"
+    link.symlink_to(text.format(tmp_path))
+    accrt._files.put(str(link), b"new", 0o600)
+    assert link.read_bytes() == b"new" and not link.is_symlink() and os.listdir(tmp_path) == ["link"]
 
 
 # ---- Killed at any call
