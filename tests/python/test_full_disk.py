@@ -3,7 +3,9 @@ goes on without the cache, what cannot go on ends with one line, nothing is left
 is half written is believed afterwards."""
 from __future__ import annotations
 
+import http.client
 import io
+import json
 import os
 import random
 import shutil
@@ -12,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -225,9 +226,8 @@ def test_results_of_a_run_do_not_mix_with_the_report(tmp_path, golden_bundle):
     assert np.load(target).tolist() == [3, 3, 3]
 
 
-def test_serving_goes_on_where_the_log_cannot_be_written():
-    """No line of the log reaches the disk, from the first one on."""
-    serve_http.need_server()
+def served_without_a_log() -> bool:
+    """False: the server did not get the port, which another process took meanwhile."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -235,17 +235,27 @@ def test_serving_goes_on_where_the_log_cannot_be_written():
     with open("/dev/full", "wb") as log, subprocess.Popen(command, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT / "python")}) as process:
         try:
             question = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", b'{"prompt": "In the beginning", "max_tokens": 2}')
-            while process.poll() is None:
+            answered = False
+            while not answered and process.poll() is None:
                 try:
                     with urllib.request.urlopen(question, timeout=60) as answer:
-                        assert answer.status == 200
-                    break
-                except urllib.error.URLError:  # it is loading
+                        answered = json.load(answer)["object"] == "text_completion"
+                except (OSError, ValueError, http.client.HTTPException):  # it is loading, or another server has the port
                     time.sleep(0.2)
+            if not answered:
+                assert process.returncode != 0
+                return False
             process.terminate()
             assert process.wait() == 0
+            return True
         finally:
             process.kill()
+
+
+def test_serving_goes_on_where_the_log_cannot_be_written():
+    """No line of the log reaches the disk, from the first one on."""
+    serve_http.need_server()
+    assert any(served_without_a_log() for _ in range(3)), "no server answered, on three ports"
 
 
 @pytest.mark.parametrize("kind", ["bundle", "key", "archive"])
