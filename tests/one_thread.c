@@ -1,10 +1,13 @@
 /* one_thread.c - linked into tests that start no second thread (tests/one_thread.txt). It takes the
  * place of what starts one, or another program, in the test and in the libraries that it uses. So a
  * test that begins to use threads fails wherever it runs, until its name is off the list. */
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <threads.h>
 #include <unistd.h>
 
 static _Noreturn void refuse(const char* what) {
@@ -21,6 +24,16 @@ int pthread_create(pthread_t* restrict thread, const pthread_attr_t* restrict at
   refuse("pthread_create");
 }
 
+int thrd_create(thrd_t* thread, thrd_start_t run, void* user) {
+  (void)thread, (void)run, (void)user;
+  refuse("thrd_create");
+}
+
+int clone(int (*run)(void* user), void* stack, int flags, void* user, ...) {
+  (void)run, (void)stack, (void)flags, (void)user;
+  refuse("clone");
+}
+
 int execve(const char* path, char* const arguments[], char* const environment[]) {
   (void)path, (void)arguments, (void)environment;
   refuse("execve");
@@ -31,6 +44,16 @@ int execl(const char* path, const char* argument, ...) {
   refuse("execl");
 }
 
+int execlp(const char* file, const char* argument, ...) {
+  (void)file, (void)argument;
+  refuse("execlp");
+}
+
+int execle(const char* path, const char* argument, ...) {
+  (void)path, (void)argument;
+  refuse("execle");
+}
+
 int execv(const char* path, char* const arguments[]) {
   (void)path, (void)arguments;
   refuse("execv");
@@ -39,6 +62,16 @@ int execv(const char* path, char* const arguments[]) {
 int execvp(const char* file, char* const arguments[]) {
   (void)file, (void)arguments;
   refuse("execvp");
+}
+
+int execvpe(const char* file, char* const arguments[], char* const environment[]) {
+  (void)file, (void)arguments, (void)environment;
+  refuse("execvpe");
+}
+
+int fexecve(int fd, char* const arguments[], char* const environment[]) {
+  (void)fd, (void)arguments, (void)environment;
+  refuse("fexecve");
 }
 
 int posix_spawn(pid_t* restrict pid, const char* restrict path,

@@ -14,20 +14,32 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Calls, each from a shared library as from the test itself.
 CALLS = {
     "pthread_create": "pthread_t t; return pthread_create(&t, NULL, run, NULL);",
+    "thrd_create": "thrd_t t; return thrd_create(&t, enter, NULL) != thrd_success;",
+    "clone": "_Alignas(16) static char stack[1 << 16]; return clone(enter, stack + sizeof stack, SIGCHLD, NULL) < 0;",
     "execve": 'return execve("/bin/true", argv, NULL);',
     "execl": 'return execl("/bin/true", "true", (char*)NULL);',
+    "execlp": 'return execlp("true", "true", (char*)NULL);',
+    "execle": 'return execle("/bin/true", "true", (char*)NULL, environ);',
     "execv": 'return execv("/bin/true", argv);',
     "execvp": 'return execvp("true", argv);',
+    "execvpe": 'return execvpe("true", argv, environ);',
+    "fexecve": 'return fexecve(open("/bin/true", O_RDONLY), argv, environ);',
     "posix_spawn": 'pid_t p; return posix_spawn(&p, "/bin/true", NULL, NULL, argv, NULL);',
     "posix_spawnp": 'pid_t p; return posix_spawnp(&p, "true", NULL, NULL, argv, NULL);',
     "system": 'return system("true");',
     "popen": 'return popen("true", "r") == NULL;',
 }
-HEAD = """#include <pthread.h>
+HEAD = """#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <threads.h>
 #include <unistd.h>
+static inline int enter(void* user) { return user != NULL; }
 static inline void* run(void* user) { return user; }
 """
 
