@@ -29,11 +29,11 @@
  *   synchronized". If two threads use such an object at once, the second gets
  *   ACCRT_ERROR_INVALID_STATE, whose message names the function that the first is in; nothing is
  *   changed. A handle that a function is given must be valid until the function returns, with one
- *   exception. A call may tell another thread something: that thread waits for what is signalled,
- *   recorded, submitted, failed or cancelled, or runs a notification. It may then release all
- *   handles, even while the call that told it has not returned. No user code (allocator, log sink,
- *   notification) runs under a lock of the library, so it may call the library unless a comment
- *   forbids it. It may not throw C++ exceptions.
+ *   exception. A call may tell another thread something: that thread waits for what is signalled
+ *   (also by a submitted call), recorded, failed or cancelled, or runs a notification. It may then
+ *   release all handles, even while the call that told it has not returned. No user code
+ *   (allocator, log sink, notification) runs under a lock of the library, so it may call the
+ *   library unless a comment forbids it. It may not throw C++ exceptions.
  * Sizes. ACCRT_TO_END as the size of a range in a buffer or a binding means "from the offset to its
  *   end", in every function that takes such a size: copies of one row, fills, reads of files, maps,
  *   bindings, kernel arguments. ACCRT_TO_END is refused, like a size that does not fit, where the

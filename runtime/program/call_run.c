@@ -392,6 +392,25 @@ ACCRT_RARE static accrt_status_t give_up_signals(accrt_call_t* call,
   return status == ACCRT_ERROR_POISONED ? ACCRT_OK : status;
 }
 
+/* A thread that waits for the first signal may release the semaphores of the others at once. */
+static accrt_status_t send_signals(accrt_call_t* call, const accrt_timepoint_t* signals,
+                                   uint32_t count) {
+  accrt_stream_t* stream = call->session->stream;
+  accrt_status_t status = ACCRT_OK;
+  uint32_t sent = 0;
+  for (uint32_t i = 0; i < count; ++i)
+    (void)accrt_semaphore_retain(signals[i].semaphore);
+  while (sent < count && status == ACCRT_OK) {
+    status = accrt_inner_stream_signal(stream, signals[sent].semaphore, signals[sent].value);
+    sent += status == ACCRT_OK;
+  }
+  if (status != ACCRT_OK)
+    status = give_up_signals(call, signals + sent, count - sent, status);
+  for (uint32_t i = 0; i < count; ++i)
+    accrt_semaphore_release(signals[i].semaphore);
+  return status;
+}
+
 static accrt_status_t submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                              uint32_t wait_count, const accrt_timepoint_t* signals,
                              uint32_t signal_count) {
@@ -416,12 +435,7 @@ static accrt_status_t submit(accrt_call_t* call, const accrt_timepoint_t* waits,
   if (status != ACCRT_OK)
     return status;
   call->ran = true;
-  for (uint32_t i = 0; i < signal_count; ++i) {
-    status = accrt_inner_stream_signal(stream, signals[i].semaphore, signals[i].value);
-    if (status != ACCRT_OK)
-      return give_up_signals(call, signals + i, signal_count - i, status);
-  }
-  return ACCRT_OK;
+  return send_signals(call, signals, signal_count);
 }
 
 /* A thread that waits for a signal may release the call, and with it the session, before this

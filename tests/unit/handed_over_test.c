@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "accrt/accrt.h"
@@ -128,6 +129,22 @@ static accrt_status_t submit_behind_work(handed_over_t* objects) {
   enqueue_work(objects);
   return submit(objects);
 }
+/* The other thread knows of the first signal, and releases the semaphores of both. */
+static accrt_status_t submit_two(handed_over_t* objects) {
+  const accrt_timepoint_t signals[] = {{objects->semaphore, 1}, {objects->gate, 1}};
+  return accrt_call_submit(objects->call, NULL, 0, signals, 2);
+}
+static accrt_status_t submit_twice_the_same(handed_over_t* objects) {
+  const accrt_timepoint_t signals[] = {{objects->semaphore, 1}, {objects->semaphore, 2}};
+  return accrt_call_submit(objects->call, NULL, 0, signals, 2);
+}
+/* The second signal is refused, and those that are left are failed. */
+static accrt_status_t submit_and_give_up(handed_over_t* objects) {
+  const accrt_timepoint_t signals[] = {
+      {objects->semaphore, 1}, {objects->gate, UINT64_MAX}, {objects->gate, 1}};
+  const accrt_status_t status = accrt_call_submit(objects->call, NULL, 0, signals, 3);
+  return status == ACCRT_ERROR_INVALID_ARGUMENT ? ACCRT_OK : ACCRT_ERROR_INTERNAL;
+}
 static accrt_status_t record(handed_over_t* objects) {
   return accrt_stream_record(objects->stream, objects->event);
 }
@@ -142,14 +159,15 @@ static accrt_status_t fail_by_host(handed_over_t* objects) {
   return accrt_semaphore_fail(objects->semaphore, ACCRT_ERROR_CANCELLED, "it is over");
 }
 
-/* `policy`: how the other thread waits for the semaphore, which is to end as `wanted`. */
-static void hand_over(accrt_status_t (*tell)(handed_over_t*), uint32_t policy,
-                      accrt_status_t wanted) {
+/* `policy`: how the other thread waits for the semaphore, which is to end as `wanted`. `calls`: it
+ * has a call. */
+static void hand_over_as(accrt_status_t (*tell)(handed_over_t*), uint32_t policy,
+                         accrt_status_t wanted, bool calls) {
   for (int round = 0; round < ROUNDS; ++round) {
     handed_over_t objects = {.tell = tell};
     pthread_t thread;
     open_all(&objects);
-    if (tell == submit || tell == submit_behind_work)
+    if (calls)
       open_call(&objects, "weights", round % 2 == 0 ? objects.stream : NULL);
     assert_int_equal(pthread_create(&thread, NULL, telling, &objects), 0);
     assert_int_equal(accrt_semaphore_wait(objects.semaphore, 1, ACCRT_TIMEOUT_INFINITE, policy),
@@ -158,6 +176,11 @@ static void hand_over(accrt_status_t (*tell)(handed_over_t*), uint32_t policy,
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(objects.told, ACCRT_OK);
   }
+}
+
+static void hand_over(accrt_status_t (*tell)(handed_over_t*), uint32_t policy,
+                      accrt_status_t wanted) {
+  hand_over_as(tell, policy, wanted, false);
 }
 
 static void test_a_stream_signals(void** state) {
@@ -186,10 +209,12 @@ static void test_a_call_is_submitted(void** state) {
   (void)state;
   if (access(BUNDLE, R_OK) != 0)
     skip();
-  hand_over(submit, ACCRT_WAIT_BLOCK, ACCRT_OK);
-  hand_over(submit, ACCRT_WAIT_YIELD, ACCRT_OK);
-  hand_over(submit_behind_work, ACCRT_WAIT_BLOCK, ACCRT_OK);
-  hand_over(submit_behind_work, ACCRT_WAIT_YIELD, ACCRT_OK);
+  accrt_status_t (*const tells[])(handed_over_t*) = {submit, submit_behind_work, submit_two,
+                                                     submit_twice_the_same, submit_and_give_up};
+  for (size_t i = 0; i < sizeof tells / sizeof *tells; ++i) {
+    hand_over_as(tells[i], ACCRT_WAIT_BLOCK, ACCRT_OK, true);
+    hand_over_as(tells[i], ACCRT_WAIT_YIELD, ACCRT_OK, true);
+  }
 }
 
 /* Waits until the event has been recorded, and the record has been reached. */
