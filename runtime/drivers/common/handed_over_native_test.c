@@ -4,6 +4,8 @@
 #include "runtime/drivers/common/stream_test.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #define ROUNDS 200
 
@@ -11,48 +13,60 @@ typedef struct handed_over {
   accrt_stream_t* stream;
   accrt_semaphore_t* semaphore;
   accrt_event_t* event;
-  accrt_status_t told;
+  atomic_int told; /* a status; ACCRT_OK until the other thread knows better */
 } handed_over_t;
+
+/* Release pairs with the acquire in await_record. */
+static void tell(handed_over_t* objects, accrt_status_t status) {
+  atomic_store_explicit(&objects->told, (int)status, memory_order_release);
+}
 
 static void* signalling(void* user) {
   handed_over_t* objects = user;
-  objects->told = accrt_stream_signal(objects->stream, objects->semaphore, 1);
+  tell(objects, accrt_stream_signal(objects->stream, objects->semaphore, 1));
   return NULL;
 }
 
 static void* recording(void* user) {
   handed_over_t* objects = user;
-  objects->told = accrt_stream_record(objects->stream, objects->event);
+  tell(objects, accrt_stream_record(objects->stream, objects->event));
   return NULL;
 }
 
-static void await_signal(handed_over_t* objects) {
-  assert_int_equal(accrt_semaphore_wait(objects->semaphore, 1, FOREVER, ACCRT_WAIT_YIELD),
-                   ACCRT_OK);
+static accrt_status_t await_signal(handed_over_t* objects) {
+  return accrt_semaphore_wait(objects->semaphore, 1, FOREVER, ACCRT_WAIT_YIELD);
 }
 
-static void await_record(handed_over_t* objects) {
+static accrt_status_t await_record(handed_over_t* objects) {
   int64_t elapsed_ns;
-  while (accrt_event_elapsed(objects->event, objects->event, &elapsed_ns) != ACCRT_OK) {
+  accrt_status_t status = ACCRT_ERROR_NOT_READY;
+  /* Acquire pairs with the release in tell. */
+  while (atomic_load_explicit(&objects->told, memory_order_acquire) == ACCRT_OK) {
+    status = accrt_event_elapsed(objects->event, objects->event, &elapsed_ns);
+    if (status == ACCRT_OK || status == ACCRT_ERROR_POISONED)
+      break;
+    (void)sched_yield();
   }
+  return status;
 }
 
-static void hand_over(void* (*tell)(void*), void (*await)(handed_over_t*)) {
+static void hand_over(void* (*telling)(void*), accrt_status_t (*await)(handed_over_t*)) {
   open_world(TEST_DRIVER_THREAD);
   for (int round = 0; round < ROUNDS; ++round) {
     uint32_t word = 0;
-    handed_over_t objects = {make_stream(), make_semaphore(0), NULL, ACCRT_ERROR_INTERNAL};
+    handed_over_t objects = {make_stream(), make_semaphore(0), NULL, ACCRT_OK};
     pthread_t thread;
     assert_int_equal(accrt_event_create(world.device, ACCRT_EVENT_FLAG_TIMING, &objects.event),
                      ACCRT_OK);
     fill(objects.stream, &word, 7);
-    assert_int_equal(pthread_create(&thread, NULL, tell, &objects), 0);
-    await(&objects);
+    assert_int_equal(pthread_create(&thread, NULL, telling, &objects), 0);
+    const accrt_status_t status = await(&objects);
     accrt_semaphore_release(objects.semaphore);
     accrt_event_release(objects.event);
     accrt_stream_release(objects.stream);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(objects.told, ACCRT_OK);
+    assert_int_equal(atomic_load(&objects.told), ACCRT_OK);
+    assert_int_equal(status, ACCRT_OK);
     assert_int_equal(word, 7);
   }
   close_world();
