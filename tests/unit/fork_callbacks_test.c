@@ -8,22 +8,33 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "accrt/accrt.h"
 
-#define CHILD_LIMIT_S 20
-
 /* What the callbacks share. `forks`: how many of the next calls of `wanted` fork. */
-typedef enum callback { ALLOCATE, DEALLOCATE, LOG, TRACE, NOTIFY, RELEASE, CALLBACKS } callback_t;
+typedef enum callback {
+  ALLOCATE,
+  DEALLOCATE,
+  LOG,
+  TRACE,
+  NOTIFY,
+  RELEASE,
+  KERNEL,
+  CALLBACKS
+} callback_t;
 typedef struct world {
   accrt_instance_t* instance;
   accrt_stream_t* stream;
   accrt_semaphore_t* semaphore;
+  accrt_kernel_pack_t* pack;
+  accrt_kernel_t* kernel;
   atomic_int forks[CALLBACKS];
   atomic_int failures; /* of children */
   atomic_int notified;
@@ -31,7 +42,7 @@ typedef struct world {
 } world_t;
 
 static void run_child(world_t* world) {
-  (void)alarm(CHILD_LIMIT_S); /* a hang becomes a signal */
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that hangs is ended with its children */
   accrt_instance_t* instance;
   uint64_t value;
   if (accrt_instance_create(NULL, &instance) != ACCRT_ERROR_FORKED ||
@@ -95,6 +106,41 @@ static void release(void* user) {
   atomic_store(&world->released, 1);
 }
 
+typedef struct parameters {
+  uint64_t world;
+} parameters_t;
+
+static int32_t run_kernel(const accrt_kernel_environment_t* environment,
+                          const accrt_kernel_dispatch_t* dispatch,
+                          const accrt_kernel_workgroup_t* workgroup) {
+  (void)environment;
+  (void)workgroup;
+  const parameters_t* parameters = dispatch->params;
+  visit((world_t*)(uintptr_t)parameters->world, KERNEL);
+  return 0;
+}
+
+static const accrt_kernel_pack_table_t* query(uint32_t max_abi,
+                                              const accrt_kernel_environment_t* environment) {
+  (void)max_abi;
+  (void)environment;
+  static const accrt_kernel_param_t parameters[] = {
+      ACCRT_KERNEL_PARAM(parameters_t, world, SCALAR, NONE)};
+  static const accrt_kernel_def_t kernel = {.struct_size = sizeof kernel,
+                                            .name = "visit",
+                                            .entry = run_kernel,
+                                            .params = parameters,
+                                            .param_count = 1,
+                                            .params_size_bytes = sizeof(parameters_t)};
+  static const accrt_kernel_pack_table_t table = {.struct_size = sizeof table,
+                                                  .abi_version = ACCRT_KERNEL_ABI_VERSION,
+                                                  .name = "forks",
+                                                  .kernels = &kernel,
+                                                  .kernel_count = 1,
+                                                  .kernel_size_bytes = sizeof kernel};
+  return &table;
+}
+
 static void open_world(world_t* world) {
   const accrt_allocator_t allocator = {world, allocate, deallocate};
   const accrt_log_sink_t log = {.self = world, .write = write_log, .level = ACCRT_LOG_DEBUG};
@@ -107,11 +153,14 @@ static void open_world(world_t* world) {
   options.options = given;
   options.option_count = 2;
   options.option_size_bytes = sizeof given[0];
+  options.host_code_policy = ACCRT_HOST_CODE_ALL;
   accrt_device_t* device;
   assert_int_equal(accrt_instance_create(&options, &world->instance), ACCRT_OK);
   assert_int_equal(accrt_instance_device_by_name(world->instance, "host", &device), ACCRT_OK);
   assert_int_equal(accrt_stream_create(device, NULL, &world->stream), ACCRT_OK);
   assert_int_equal(accrt_semaphore_create(world->instance, 0, &world->semaphore), ACCRT_OK);
+  assert_int_equal(accrt_kernel_pack_register(world->instance, query, &world->pack), ACCRT_OK);
+  assert_int_equal(accrt_kernel_pack_find(world->pack, "visit", &world->kernel), ACCRT_OK);
 }
 
 /* Uses each callback. */
@@ -124,6 +173,11 @@ static void work(world_t* world) {
                    ACCRT_OK);
   const accrt_place_t place = {.buffer = buffer};
   assert_int_equal(accrt_stream_fill(world->stream, &place, sizeof words, 0x11223344, 4), ACCRT_OK);
+  const uint32_t grid[3] = {4, 1, 1};
+  const accrt_kernel_argument_t argument = ACCRT_KERNEL_ARGUMENT_SCALAR((uint64_t)(uintptr_t)world);
+  assert_int_equal(
+      accrt_stream_launch(world->stream, world->kernel, grid, &argument, 1, sizeof argument),
+      ACCRT_OK);
   assert_int_equal(accrt_stream_notify(world->stream, notify, world), ACCRT_OK);
   assert_int_equal(accrt_stream_signal(world->stream, world->semaphore, 1), ACCRT_OK);
   accrt_buffer_release(buffer);
@@ -138,6 +192,7 @@ static void work(world_t* world) {
 }
 
 static void close_world(world_t* world) {
+  accrt_kernel_pack_release(world->pack);
   accrt_semaphore_release(world->semaphore); /* the stream is left over, and the log says so */
   accrt_instance_release(world->instance);
   accrt_stream_release(world->stream);
