@@ -7,6 +7,8 @@
 
 static bool has_modules(direct_t* d) {
   d->is_skipped = !HAS(d, module_load) || d->hooks.declared == NULL;
+  if (!d->is_skipped) /* as hooks.h says */
+    assert_int_equal(d->hooks.declared->param_count, 2);
   return !d->is_skipped;
 }
 

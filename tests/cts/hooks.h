@@ -25,8 +25,9 @@ typedef struct cts_hooks {
   uint32_t struct_size;
   uint32_t images_have_blocks; /* 1: an image says which block (kernel_def.block) a kernel has */
 
-  /* Modules. Both images have one kernel of this name, as it is declared here; the second's adds
-   * twice the amount. The third image is whole, and for another device. NULL: no modules. */
+  /* Modules. Both images have one kernel of this name, as it is declared here, with two parameters:
+   * the address and the amount. The second's adds twice the amount. The third image is whole, and
+   * for another device. NULL: no modules. */
   const accrt_driver_image_t* images[3];
   const accrt_kernel_def_t* declared;
 
