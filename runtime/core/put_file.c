@@ -80,8 +80,8 @@ static void remove_leftovers(const accrt_put_t* put, accrt_put_leftovers_t lefto
 
 /* ---- Creating the temporary file ---- */
 
-/* Opens the folder of a path that begins at `base`. Both names are used relative to this descriptor,
- * so a later rename of the folder does no harm. */
+/* Opens the folder of a path that begins at `base`. Both names are used relative to this
+ * descriptor, so a later rename of the folder does no harm. */
 static int open_folder(accrt_put_t* put, int base, const char* path) {
   char folder[PATH_BYTES];
   const char* slash = strrchr(path, '/');

@@ -34,7 +34,8 @@ typedef enum accrt_put_leftovers {
 /* Creates an empty file beside `path`, open for writing and reading, with `mode` less the umask.
  * `end` is appended to its temporary name ("" for none). Removes leftovers first. Returns 0 or
  * errno (EEXIST: `path` is, or leads to, a device, a pipe, a socket or an open file, in whose place
- * no file is put, unless the folder belongs to the caller); after a failure do not call accrt_put_end. */
+ * no file is put, unless the folder belongs to the caller); after a failure do not call
+ * accrt_put_end. */
 int accrt_put_begin(accrt_put_t* put, const char* path, const char* end, mode_t mode,
                     accrt_put_leftovers_t leftovers);
 /* Syncs the file and renames it to its final name, replacing an existing file. With `new_only` an

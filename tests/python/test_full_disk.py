@@ -240,7 +240,8 @@ def served_without_a_log() -> bool:
                 try:
                     with urllib.request.urlopen(question, timeout=60) as answer:
                         answered = json.load(answer)["object"] == "text_completion"
-                except (OSError, ValueError, http.client.HTTPException):  # it is loading, or another server has the port
+                except (OSError, ValueError, http.client.HTTPException):
+                    # It is loading, or another process has the port.
                     time.sleep(0.2)
             if not answered:
                 assert process.returncode != 0
