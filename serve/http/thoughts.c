@@ -111,6 +111,8 @@ size_t accrt_http_thoughts_push(http_thoughts_t* t, const char* bytes, size_t si
 }
 
 void accrt_http_thoughts_end(http_thoughts_t* t) {
+  if (t->state == THOUGHTS_OVER)
+    return; /* `held` is the beginning of the answer */
   if (t->state == THOUGHTS_INSIDE && t->matched > 0)
     flush_held(t);
   if (t->state != THOUGHTS_BEFORE)

@@ -88,9 +88,12 @@ static void take_held(reading_t* r) {
   accrt_http_text_clear(&r->thoughts.held);
 }
 
-static void push(reading_t* r, const char* bytes, size_t size) {
+/* The last piece and the end of the text come together: `held` is taken after both. */
+static void push(reading_t* r, const char* bytes, size_t size, uint32_t last) {
   const size_t used = accrt_http_thoughts_push(&r->thoughts, bytes, size);
   assert_true(used <= size && (used == size || r->thoughts.state == THOUGHTS_OVER));
+  if (last != 0)
+    accrt_http_thoughts_end(&r->thoughts);
   take_held(r);
   accrt_http_put(&r->answer, bytes + used, size - used);
 }
@@ -99,11 +102,10 @@ static void push_in_pieces(reading_t* r, const char* text, size_t size, uint32_t
   for (size_t at = 0; at < size;) {
     size_t piece = round == 0 ? size : 1 + (round == 1 ? 0 : next_random() % (round % 23 + 1));
     piece = piece < size - at ? piece : size - at;
-    push(r, text + at, piece);
+    push(r, text + at, piece, at + piece == size && round % 2 == 0);
     at += piece;
   }
-  accrt_http_thoughts_end(&r->thoughts);
-  take_held(r);
+  push(r, "", 0, 1);
 }
 
 static void check_text(http_text_t* text, const char* expected) {
@@ -130,6 +132,84 @@ static void append_random(char* text, size_t* size, const char* const* words, ui
   const char* word = words[next_random() % count];
   memcpy(text + *size, word, strlen(word));
   *size += strlen(word);
+}
+
+/* As `accrt_http_calls_push` gives it: the text's end is said with its last piece. */
+static void push_calls(accrt_http_calls_t* calls, reading_t* r, const char* bytes, size_t size,
+                       uint32_t last) {
+  accrt_http_call_news_t news;
+  assert_int_equal(accrt_http_calls_push(calls, bytes, size, last, &news), ACCRT_OK);
+  accrt_http_put(&r->reasoning, news.reasoning, (size_t)news.reasoning_bytes);
+  accrt_http_put(&r->answer, news.content, (size_t)news.content_bytes);
+}
+
+/* The text in up to three pieces, cut at `a` and `b`. */
+static void check_cut(const trial_t* trial, size_t a, size_t b) {
+  const size_t size = strlen(trial->text);
+  reading_t r;
+  start(&r, trial->form, 0);
+  accrt_http_calls_t* calls;
+  assert_int_equal(accrt_http_calls_create(0, 0, trial->form, &calls), ACCRT_OK);
+  if (a > 0)
+    push_calls(calls, &r, trial->text, a, 0);
+  if (b > a)
+    push_calls(calls, &r, trial->text + a, b - a, 0);
+  push_calls(calls, &r, trial->text + b, size - b, 1);
+  check_text(&r.reasoning, trial->reasoning);
+  check_text(&r.answer, trial->answer);
+  accrt_http_calls_release(calls);
+  stop(&r);
+}
+
+static void test_the_last_piece_may_hold_the_beginning(void** state) {
+  (void)state;
+  static const trial_t more[] = {
+      {THINK, "<b>bold</b>", "", "<b>bold</b>"},
+      {BRACKETS, "[1, 2, 3]", "", "[1, 2, 3]"},
+      {BRACKETS, "[TOOL_CALLS]f{}", "", "[TOOL_CALLS]f{}"},
+      {THINK, "<tool_call>{}</tool_call>", "", "<tool_call>{}</tool_call>"},
+  };
+  for (size_t i = 0; i < sizeof trials / sizeof *trials + sizeof more / sizeof *more; ++i) {
+    const size_t known = sizeof trials / sizeof *trials;
+    const trial_t* trial = i < known ? &trials[i] : &more[i - known];
+    const size_t size = strlen(trial->text);
+    for (size_t a = 0; a <= size; ++a)
+      for (size_t b = a; b <= size; ++b)
+        check_cut(trial, a, b);
+  }
+}
+
+/* Calls behind white space or reasoning, wherever the text is cut. */
+static void test_calls_at_the_beginning(void** state) {
+  (void)state;
+  static const struct {
+    uint32_t tools, form;
+    const char* text;
+  } texts[] = {
+      {ACCRT_HTTP_TOOLS_HERMES, THINK,
+       "\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"},
+      {ACCRT_HTTP_TOOLS_HERMES, THINK,
+       "<think>a</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"},
+      {ACCRT_HTTP_TOOLS_MISTRAL, BRACKETS, "[TOOL_CALLS]f{}"},
+      {ACCRT_HTTP_TOOLS_MISTRAL, BRACKETS, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}]"},
+  };
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
+    const size_t size = strlen(texts[i].text);
+    for (size_t cut = 0; cut <= size; ++cut) {
+      reading_t r;
+      start(&r, texts[i].form, 0);
+      accrt_http_calls_t* calls;
+      assert_int_equal(accrt_http_calls_create(texts[i].tools, 0, texts[i].form, &calls), ACCRT_OK);
+      push_calls(calls, &r, texts[i].text, cut, 0);
+      accrt_http_call_news_t news;
+      assert_int_equal(accrt_http_calls_push(calls, texts[i].text + cut, size - cut, 1, &news),
+                       ACCRT_OK);
+      assert_int_equal(news.call_count, 1);
+      assert_int_equal(news.content_bytes + r.answer.size, 0);
+      accrt_http_calls_release(calls);
+      stop(&r);
+    }
+  }
 }
 
 /* Of texts of marks and pieces of them, all bytes but white space and two marks are kept. */
@@ -173,6 +253,8 @@ int main(void) {
   printf("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts_in_all_pieces),
+      cmocka_unit_test(test_the_last_piece_may_hold_the_beginning),
+      cmocka_unit_test(test_calls_at_the_beginning),
       cmocka_unit_test(test_random_texts_lose_nothing),
       cmocka_unit_test(test_forms_that_are_known),
   };
