@@ -68,27 +68,6 @@ void accrt_http_calls_release(accrt_http_calls_t* calls) {
   ACCSV_HANDLE_FREE(&accsv_allocator_system, calls);
 }
 
-static void push_answer(accrt_http_calls_t* calls, const char* bytes, size_t size) {
-  if (calls->tools.form == 0)
-    accrt_http_put(&calls->content, bytes, size);
-  else
-    accrt_http_tools_push(&calls->tools, bytes, size);
-}
-
-static void push(accrt_http_calls_t* calls, const char* bytes, size_t size, uint32_t last) {
-  http_thoughts_t* thoughts = &calls->thoughts;
-  const size_t used = accrt_http_thoughts_push(thoughts, bytes, size);
-  if (last != 0)
-    accrt_http_thoughts_end(thoughts);
-  if (thoughts->state == THOUGHTS_OVER && thoughts->held.size > 0) {
-    push_answer(calls, thoughts->held.data, thoughts->held.size);
-    calls->content.failed |= thoughts->held.failed;
-    accrt_http_text_clear(&thoughts->held);
-  }
-  if (used < size)
-    push_answer(calls, bytes + used, size - used);
-}
-
 accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,
                                      uint64_t text_bytes, uint32_t last,
                                      accrt_http_call_news_t* out_news) {
@@ -102,7 +81,8 @@ accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text
   accrt_http_text_clear(&calls->content);
   accrt_http_text_clear(&calls->entries);
   accrt_http_text_clear(&calls->reasoning);
-  push(calls, text, (size_t)text_bytes, last);
+  accrt_http_thoughts_take(&calls->thoughts, text, (size_t)text_bytes, last,
+                           calls->tools.form == 0 ? NULL : &calls->tools, &calls->content);
   if (last != 0)
     accrt_http_tools_end(&calls->tools);
   else

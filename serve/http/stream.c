@@ -128,31 +128,6 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   --job->choices_open;
 }
 
-/* Text that is no reasoning. */
-static void add_answer(http_job_t* job, http_choice_t* choice, const char* bytes, size_t size) {
-  if (job->tools == NULL)
-    accrt_http_put(&choice->text, bytes, size);
-  else
-    accrt_http_tools_push(&job->tools[choice - job->choices], bytes, size);
-}
-
-/* Takes the reasoning of the event's text. Returns how many bytes that is. */
-static size_t add_reasoning(http_job_t* job, http_choice_t* choice,
-                            const accrt_serve_event_t* event) {
-  if (job->readers == NULL)
-    return 0;
-  http_thoughts_t* thoughts = &job->readers[choice - job->choices].text;
-  const size_t used = accrt_http_thoughts_push(thoughts, event->text, event->text_size_bytes);
-  if (event->finish_reason != 0)
-    accrt_http_thoughts_end(thoughts);
-  if (thoughts->state == THOUGHTS_OVER && thoughts->held.size > 0) {
-    add_answer(job, choice, thoughts->held.data, thoughts->held.size);
-    choice->text.failed |= thoughts->held.failed;
-    accrt_http_text_clear(&thoughts->held);
-  }
-  return used;
-}
-
 /* A token between the marks of the reasoning counts; one that ends a mark does not. */
 static void count_reasoning(http_job_t* job, const http_choice_t* choice,
                             const accrt_serve_event_t* event) {
@@ -178,11 +153,18 @@ static void add_text(http_job_t* job, http_choice_t* choice, const accrt_serve_e
     accrt_http_put_embedding(&choice->text, event, job->flags);
     return;
   }
-  const size_t used = add_reasoning(job, choice, event);
-  if (used < event->text_size_bytes)
-    add_answer(job, choice, event->text + used, event->text_size_bytes - used);
-  if (job->tools != NULL && event->finish_reason != 0)
-    accrt_http_tools_end(&job->tools[choice - job->choices]);
+  const size_t index = (size_t)(choice - job->choices), size = event->text_size_bytes;
+  const uint32_t last = event->finish_reason != 0;
+  http_tools_t* tools = job->tools == NULL ? NULL : &job->tools[index];
+  if (job->readers != NULL)
+    accrt_http_thoughts_take(&job->readers[index].text, event->text, size, last, tools,
+                             &choice->text);
+  else if (tools != NULL)
+    accrt_http_tools_push(tools, event->text, size);
+  else
+    accrt_http_put(&choice->text, event->text, size);
+  if (tools != NULL && last != 0)
+    accrt_http_tools_end(tools);
 }
 
 /* Adds the event's text and log probabilities to the choice. */

@@ -119,3 +119,24 @@ void accrt_http_thoughts_end(http_thoughts_t* t) {
     accrt_http_text_clear(&t->held);
   enter(t, THOUGHTS_OVER);
 }
+
+static void put_answer(http_tools_t* tools, http_text_t* answer, const char* bytes, size_t size) {
+  if (tools == NULL)
+    accrt_http_put(answer, bytes, size);
+  else
+    accrt_http_tools_push(tools, bytes, size);
+}
+
+void accrt_http_thoughts_take(http_thoughts_t* t, const char* bytes, size_t size, uint32_t last,
+                              http_tools_t* tools, http_text_t* answer) {
+  const size_t used = accrt_http_thoughts_push(t, bytes, size);
+  if (last != 0)
+    accrt_http_thoughts_end(t);
+  if (t->state != THOUGHTS_OVER)
+    return;
+  answer->failed |= t->held.failed; /* also where nothing of it could be held */
+  put_answer(tools, answer, t->held.data, t->held.size);
+  accrt_http_text_clear(&t->held);
+  if (used < size)
+    put_answer(tools, answer, bytes + used, size - used);
+}

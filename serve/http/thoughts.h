@@ -9,6 +9,7 @@
 #define ACCRT_SERVE_HTTP_THOUGHTS_H_
 
 #include "serve/http/text.h"
+#include "serve/http/tools.h"
 
 typedef enum thoughts_state {
   THOUGHTS_BEFORE, /* the text may begin with the first mark */
@@ -39,5 +40,10 @@ void accrt_http_thoughts_deinit(http_thoughts_t* thoughts);
 size_t accrt_http_thoughts_push(http_thoughts_t* thoughts, const char* bytes, size_t size);
 /* The text has ended. */
 void accrt_http_thoughts_end(http_thoughts_t* thoughts);
+/* Takes a piece of the text, with `held`. What is no reasoning goes to `tools`, whose content is
+ * `answer`, or to `answer` if `tools` is NULL. A text that lost bytes for want of memory, `answer`
+ * or the reasoning, has failed. */
+void accrt_http_thoughts_take(http_thoughts_t* thoughts, const char* bytes, size_t size,
+                              uint32_t last, http_tools_t* tools, http_text_t* answer);
 
 #endif

@@ -128,6 +128,49 @@ static void test_texts_in_all_pieces(void** state) {
   }
 }
 
+/* Allocates nothing. */
+static void* allocate_none(void* self, size_t size, size_t alignment) {
+  (void)self, (void)size, (void)alignment;
+  return NULL;
+}
+static void deallocate_none(void* self, void* pointer, size_t size, size_t alignment) {
+  (void)self, (void)pointer, (void)size, (void)alignment;
+}
+
+/* Text that no memory was left for is said to be lost, by the answer or by the reasoning. */
+static void test_no_memory(void** state) {
+  (void)state;
+  static const accrt_allocator_t none = {.allocate = allocate_none, .deallocate = deallocate_none};
+  static const struct {
+    uint32_t form;
+    const char* text;
+  } texts[] = {{THINK, "<b>"},
+               {THINK, " Hello"},
+               {THINK, "<"},
+               {THINK | OPENED, "a b"},
+               {THINK | OPENED, "</thi"}};
+  for (size_t i = 0; i < 3 * sizeof texts / sizeof *texts; ++i) {
+    const char* text = texts[i / 3].text;
+    reading_t r;
+    start(&r, texts[i / 3].form, 0);
+    r.thoughts.held.allocator = &none;
+    http_tools_t tools;
+    http_text_t entries;
+    accrt_http_text_init(&entries, &accrt_http_allocator_system);
+    accrt_http_tools_init(&tools, &accrt_http_allocator_system, ACCRT_HTTP_TOOLS_HERMES, &r.answer,
+                          &entries);
+    const size_t size = strlen(text), cut = i % 3 == 2 ? 1 : 0;
+    http_tools_t* const taker = i % 3 == 0 ? NULL : &tools;
+    accrt_http_thoughts_take(&r.thoughts, text, cut, 0, taker, &r.answer);
+    accrt_http_thoughts_take(&r.thoughts, text + cut, size - cut, 1, taker, &r.answer);
+    accrt_http_tools_end(&tools);
+    assert_int_equal(r.answer.failed | r.reasoning.failed, 1);
+    accrt_http_tools_deinit(&tools);
+    accrt_http_text_deinit(&entries);
+    stop(&r);
+  }
+}
+
 static void append_random(char* text, size_t* size, const char* const* words, uint32_t count) {
   const char* word = words[next_random() % count];
   memcpy(text + *size, word, strlen(word));
@@ -255,6 +298,7 @@ int main(void) {
       cmocka_unit_test(test_texts_in_all_pieces),
       cmocka_unit_test(test_the_last_piece_may_hold_the_beginning),
       cmocka_unit_test(test_calls_at_the_beginning),
+      cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_random_texts_lose_nothing),
       cmocka_unit_test(test_forms_that_are_known),
   };
