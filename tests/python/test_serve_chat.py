@@ -277,6 +277,23 @@ def test_reasoning_over_http():
         assert [one for piece in pieces for one in (piece["logprobs"] or {"content": []})["content"]] == scored["choices"][0]["logprobs"]["content"]
 
 
+@pytest.mark.parametrize("said", ["<b>x", " \n Hi", "<thi", "<think>a</think>b"])
+def test_an_answer_may_end_anywhere(said):
+    """The beginning of an answer, which may be a mark, is not lost with the last token, and neither
+    with a stop string that holds text back."""
+    pytest.importorskip("llguidance")
+    with serve_http.served(model={"chat_template": CLOSES}) as server:
+        for count in range(1, len(said) + 1):
+            text = said[:count]
+            given = {"guided_grammar": "start: " + json.dumps(said), "max_tokens": count, "stop": ["no such word"]}
+            _, opened, inner = text.partition("<think>")
+            reasoning, _, after = inner.partition("</think>")
+            message = answered(server, **given).json["choices"][0]["message"]
+            deltas = [json.loads(event)["choices"][0]["delta"] for event in answered(server, stream=True, **given).events[:-1]]
+            assert (message["content"] or "") == "".join(delta.get("content", "") for delta in deltas) == (after if opened else text)
+            assert message.get("reasoning", "") == "".join(delta.get("reasoning", "") for delta in deltas) == reasoning
+
+
 def test_a_text_that_ends_within_the_reasoning():
     with serve_http.served(model={"chat_template": OPENS + "{# </think> #}"}) as server:
         answer = answered(server, max_tokens=20, n=2).json
