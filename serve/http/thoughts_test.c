@@ -192,7 +192,7 @@ static void check_cut(const trial_t* trial, size_t a, size_t b) {
   reading_t r;
   start(&r, trial->form, 0);
   accrt_http_calls_t* calls;
-  assert_int_equal(accrt_http_calls_create(0, 0, trial->form, &calls), ACCRT_OK);
+  assert_int_equal(accrt_http_calls_create(0, 0, NULL, trial->form, &calls), ACCRT_OK);
   if (a > 0)
     push_calls(calls, &r, trial->text, a, 0);
   if (b > a)
@@ -242,7 +242,8 @@ static void test_calls_at_the_beginning(void** state) {
       reading_t r;
       start(&r, texts[i].form, 0);
       accrt_http_calls_t* calls;
-      assert_int_equal(accrt_http_calls_create(texts[i].tools, 0, texts[i].form, &calls), ACCRT_OK);
+      assert_int_equal(accrt_http_calls_create(texts[i].tools, 0, NULL, texts[i].form, &calls),
+                       ACCRT_OK);
       push_calls(calls, &r, texts[i].text, cut, 0);
       accrt_http_call_news_t news;
       assert_int_equal(accrt_http_calls_push(calls, texts[i].text + cut, size - cut, 1, &news),

@@ -148,7 +148,7 @@ static bool take_entry(const unsigned char** at, const unsigned char* end, char*
 }
 
 static bool read_directory(accx_zip_t* zip) {
-  directory_t directory;
+  directory_t directory = {0};
   if (!find_directory(zip, &directory) || directory.offset > zip->file_bytes ||
       directory.size_bytes > zip->file_bytes - directory.offset ||
       directory.count > directory.size_bytes / DIRECTORY_BYTES)

@@ -158,7 +158,7 @@ static void run_recorded(record_t* into, bool is_traced, bool waits, uint64_t se
   run_all();
   assert_int_equal(accrt_stream_synchronize(used.stream, FOREVER, ACCRT_WAIT_BLOCK), ACCRT_OK);
   record->words[0] += *words_of(used.buffer);
-  record->marks = atomic_load(&test_driver.notifies);
+  record->marks = (int)atomic_load(&test_driver.notifies);
   accrt_launch_release(used.launch);
   accrt_kernel_pack_release(pack);
   accrt_commands_release(used.commands);
