@@ -156,6 +156,9 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_REASONING_SEED 3u     /**< `<seed:think>` and `</seed:think>` */
 /** added to a form: the prompt ends with the first mark, so the text begins with reasoning */
 #define ACCRT_HTTP_REASONING_OPEN 256u
+/** added to a form and ACCRT_HTTP_REASONING_OPEN: the prompt ends within the reasoning, so white
+ * space at the beginning of the text belongs to it */
+#define ACCRT_HTTP_REASONING_BEGUN 512u
 
 /** The form of an answer that the engine makes. Since: 0.4 */
 typedef struct accrt_http_format {

@@ -14,18 +14,25 @@ static const struct {
     {"<seed:think>", "</seed:think>"},
 };
 
+static uint32_t kind_of(uint32_t form) {
+  return form & ~(ACCRT_HTTP_REASONING_OPEN | ACCRT_HTTP_REASONING_BEGUN);
+}
+
 uint32_t accrt_http_thoughts_known(uint32_t form) {
-  const uint32_t kind = form & ~ACCRT_HTTP_REASONING_OPEN;
-  return kind > 0 && kind < sizeof marks / sizeof marks[0];
+  const uint32_t kind = kind_of(form);
+  const uint32_t is_begun = form & ACCRT_HTTP_REASONING_BEGUN;
+  return kind > 0 && kind < sizeof marks / sizeof marks[0] &&
+         (is_begun == 0 || (form & ACCRT_HTTP_REASONING_OPEN) != 0);
 }
 
 void accrt_http_thoughts_init(http_thoughts_t* t, const accrt_allocator_t* allocator, uint32_t form,
                               http_text_t* reasoning) {
-  const uint32_t kind = form & ~ACCRT_HTTP_REASONING_OPEN;
+  const uint32_t kind = kind_of(form);
   memset(t, 0, sizeof *t);
   t->open = marks[kind].open;
   t->close = marks[kind].close;
   t->state = (form & ACCRT_HTTP_REASONING_OPEN) != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
+  t->begun = (form & ACCRT_HTTP_REASONING_BEGUN) != 0;
   t->reasoning = reasoning;
   accrt_http_text_init(&t->held, allocator);
 }

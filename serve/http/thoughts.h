@@ -23,14 +23,15 @@ typedef struct http_thoughts {
   const char* close;
   thoughts_state_t state;
   uint32_t matched;       /* bytes of a mark */
-  uint32_t begun;         /* there was reasoning */
+  uint32_t begun;         /* there was reasoning, perhaps in the prompt */
   http_text_t* reasoning; /* NULL: it is left out */
   /* White space and what may be a mark. If the state is THOUGHTS_OVER, the beginning of the answer:
    * its owner takes it. */
   http_text_t held;
 } http_thoughts_t;
 
-/* 1: there is such a form (ACCRT_HTTP_REASONING_*, with or without ACCRT_HTTP_REASONING_OPEN). */
+/* 1: there is such a form (ACCRT_HTTP_REASONING_*, with or without ACCRT_HTTP_REASONING_OPEN and,
+ * with that, ACCRT_HTTP_REASONING_BEGUN). */
 uint32_t accrt_http_thoughts_known(uint32_t form);
 void accrt_http_thoughts_init(http_thoughts_t* thoughts, const accrt_allocator_t* allocator,
                               uint32_t form, http_text_t* reasoning);

@@ -18,6 +18,7 @@
 
 enum { THINK = ACCRT_HTTP_REASONING_THINK, BRACKETS = ACCRT_HTTP_REASONING_BRACKETS };
 enum { SEED = ACCRT_HTTP_REASONING_SEED, OPENED = ACCRT_HTTP_REASONING_OPEN };
+enum { BEGUN = OPENED | ACCRT_HTTP_REASONING_BEGUN };
 
 typedef struct trial {
   uint32_t form;
@@ -51,6 +52,10 @@ static const trial_t trials[] = {
     {THINK | OPENED, "</think>Yes.", "", "Yes."},
     {THINK | OPENED, "<think>a</think>b", "<think>a", "b"},
     {THINK | OPENED, "a", "a", ""},
+    /* The prompt has some of the reasoning. */
+    {THINK | BEGUN, " so\n</think>\n\nYes.", " so", "Yes."},
+    {THINK | BEGUN, "\n\n One. ", "\n\n One.", ""},
+    {THINK | BEGUN, " </think>Yes.", "", "Yes."},
     {BRACKETS, "[THINK]a [b] [/b]</think>[/THINK]c", "a [b] [/b]</think>", "c"},
     {SEED | OPENED, "a</seed:think>\n<think>", "a", "<think>"},
     {SEED, "<seed:think>a</think></seed:think>b", "a</think>", "b"},
@@ -284,9 +289,13 @@ static void test_random_texts_lose_nothing(void** state) {
 
 static void test_forms_that_are_known(void** state) {
   (void)state;
-  assert_true(accrt_http_thoughts_known(THINK) && accrt_http_thoughts_known(SEED | OPENED));
+  assert_true(accrt_http_thoughts_known(THINK) && accrt_http_thoughts_known(SEED | OPENED) &&
+              accrt_http_thoughts_known(SEED | BEGUN));
   assert_false(accrt_http_thoughts_known(0) || accrt_http_thoughts_known(OPENED) ||
-               accrt_http_thoughts_known(99) || accrt_http_thoughts_known(512));
+               accrt_http_thoughts_known(99) || accrt_http_thoughts_known(512) ||
+               accrt_http_thoughts_known(BEGUN) ||
+               accrt_http_thoughts_known(THINK | ACCRT_HTTP_REASONING_BEGUN) ||
+               accrt_http_thoughts_known(THINK | 1024));
 }
 
 int main(void) {

@@ -234,16 +234,31 @@ def test_marks_of_reasoning_may_be_tokens():
 
 
 @pytest.mark.parametrize("said, goes_on, is_open", [
-    ("x", False, False), ("what is <think>", False, False), ("<think>Hm", True, True), ("<think>Hm</think>Yes", True, False), ("Yes", True, False),
+    ("x", False, False), ("what is <think>", False, False), ("<think>Hm", True, True), ("<think>", True, True), ("<think> \n", True, True), ("<think>Hm</think>Yes", True, False), ("Yes", True, False),
 ])  # fmt: skip
 def test_the_prompt_may_have_opened_the_reasoning(said, goes_on, is_open):
     for template, opens in ((CLOSES, False), (OPENS + "{# </think> #}", not goes_on)):
         one = text.Text(text.Bytes(), text.ChatTemplate(template))
         try:
             messages = [USER, {"role": "assistant", "content": said}] if goes_on else [{"role": "user", "content": said}]
-            assert one.chat(messages, goes_on=goes_on).opened == (is_open or opens)
+            found = one.chat(messages, goes_on=goes_on)
+            assert found.opened == (is_open or opens) and found.begun == (is_open and not said.endswith(("<think>", "\n")))
         finally:
             one.close()
+
+
+@pytest.mark.parametrize("said, keeps", [("<think>Hm", True), ("<think>Hm ", True), ("<think>", False), ("<think>\n", False)])
+def test_reasoning_that_goes_on_keeps_its_first_bytes(said, keeps):
+    """What a continuation begins with belongs to what was there: `Hm` and ` so` are no `Hmso`."""
+    given = {"messages": [USER, {"role": "assistant", "content": said}], "continue_final_message": True, "max_tokens": 13,
+             "logit_bias": {"32": 100}, "frequency_penalty": 2}  # fmt: skip
+    with serve_http.served(model={"chat_template": CLOSES}) as server:
+        whole = answered(server, separate_reasoning=False, **given).json["choices"][0]["message"]["content"]
+        assert whole[0] == " " and whole[1:].strip(" \n\r\t")
+        expected = whole.rstrip(" \n\r\t") if keeps else whole.strip(" \n\r\t")
+        assert answered(server, **given).json["choices"][0]["message"]["reasoning"] == expected
+    with accrt.LLM(serve.simulated(chat_template=CLOSES)) as llm:
+        assert llm.chat(given.pop("messages"), seed=1, **{**given, "logit_bias": {32: 100}}).reasoning == expected
 
 
 def answered(server, **body):

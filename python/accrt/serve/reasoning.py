@@ -28,6 +28,8 @@ FORMS: Dict[str, Form] = {
 }
 #: In place of a form: reasoning stays text.
 NONE = "none"
+#: What is left out around reasoning.
+_SPACE = " \n\r\t"
 
 
 def detect(template: str, known: Callable[[str], bool]) -> str:
@@ -46,21 +48,23 @@ class Asked(NamedTuple):
     form: Form
     opened: bool  # by the prompt: the model begins within its reasoning
     left_out: bool  # of the answer
+    begun: bool = False  # the prompt has some of it: white space that follows belongs to it
 
     @property
     def number(self) -> int:
         """For C."""
-        return self.form.number | (_ffi.ACCRT_HTTP_REASONING_OPEN if self.opened else 0)
+        begun = _ffi.ACCRT_HTTP_REASONING_BEGUN if self.begun else 0
+        return self.form.number | (_ffi.ACCRT_HTTP_REASONING_OPEN | begun if self.opened else 0)
 
     def skip_special(self, wanted: bool, special: Any) -> bool:
         """Whether special tokens are left out of the text: not where one is a mark."""
         return wanted and special(self.form.open) is None and special(self.form.close) is None
 
 
-def asked(given: Dict[str, Any], form: str, opened: bool) -> Optional[Asked]:
+def asked(given: Dict[str, Any], form: str, opened: bool, begun: bool = False) -> Optional[Asked]:
     """What a request says of reasoning; None: it stays text."""
     separate, include = [given.get(name) is None or flag(name, given[name]) for name in ("separate_reasoning", "include_reasoning")]
-    return Asked(FORMS[form], opened, not include) if form != NONE and separate else None
+    return Asked(FORMS[form], opened, not include, begun) if form != NONE and separate else None
 
 
 def opened(form: str, prompt: str, continued: Optional[str] = None) -> bool:
@@ -72,6 +76,13 @@ def opened(form: str, prompt: str, continued: Optional[str] = None) -> bool:
     if prompt.rstrip().endswith(marks.open):
         return True
     return continued is not None and continued.rfind(marks.open) > continued.rfind(marks.close)
+
+
+def begun(form: str, continued: Optional[str]) -> bool:
+    """Whether a message that is continued ends within reasoning of which it has some."""
+    if continued is None or not opened(form, "", continued):
+        return False
+    return bool(continued.rpartition(FORMS[form].open)[2].strip(_SPACE))
 
 
 def behind(grammar: Grammar, found: Asked, special: Any) -> Optional[Grammar]:

@@ -229,6 +229,7 @@ class Conversation(NamedTuple):
 
     ids: List[int]
     opened: bool  # the model goes on within its reasoning
+    begun: bool = False  # of which the prompt has some
 
 
 class Text:
@@ -283,7 +284,8 @@ class Text:
         ids = self.tokenizer.encode(unicode("messages", made), special)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
-        return Conversation(ids, reasoning.opened(self.reasoning_parser, made, checked[-1]["content"] if goes_on else None))
+        continued = checked[-1]["content"] if goes_on else None
+        return Conversation(ids, reasoning.opened(self.reasoning_parser, made, continued), reasoning.begun(self.reasoning_parser, continued))
 
     def _continued(self, messages: List[Dict[str, Any]], extra: Optional[Dict[str, Any]]) -> str:
         """What the template makes, up to the end of the last message's content. A mark behind the
@@ -305,7 +307,8 @@ def find_reasoning(
 ) -> Tuple[Optional[reasoning.Asked], bool, Optional[Grammar]]:
     """How the reasoning of an answer is found, whether special tokens are left out of its text, and
     the grammar of the text."""
-    found, special = reasoning.asked(given, model_text.reasoning_parser, conversation.opened), model_text.tokenizer.special
+    special = model_text.tokenizer.special
+    found = reasoning.asked(given, model_text.reasoning_parser, conversation.opened, conversation.begun)
     if found is None:
         return None, skip_special, grammar
     if grammar is not None and found.opened:
