@@ -539,9 +539,11 @@ void accrt_http_put_stream_failure(http_job_t* job, const http_failure_t* failur
 
 /* ---- Whole answers ---- */
 
-/* Calls alone have no content, and neither has reasoning alone. */
-static void put_whole_text(http_text_t* body, const http_choice_t* choice) {
-  if (choice->text.size == 0 && choice->calls.size + choice->reasoning.size > 0) {
+/* Calls alone have no content, and neither has reasoning alone, also where it is left out. */
+static void put_whole_text(const http_job_t* job, http_text_t* body, uint32_t index) {
+  const http_choice_t* choice = &job->choices[index];
+  const uint32_t has_reasoning = job->readers != NULL && job->readers[index].text.entered != 0;
+  if (choice->text.size == 0 && (choice->calls.size > 0 || has_reasoning != 0)) {
     accrt_http_put_text(body, "null");
     return;
   }
@@ -561,7 +563,7 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
   accrt_http_put_format(body, "%s{\"index\":%u,", index == 0 ? "" : ",", index);
   accrt_http_put_text(body, is_chat(job) ? "\"message\":{\"role\":\"assistant\",\"content\":"
                                          : "\"text\":");
-  put_whole_text(body, choice);
+  put_whole_text(job, body, index);
   if (is_chat(job))
     accrt_http_put_text(body, ",\"refusal\":null");
   if (choice->reasoning.size > 0) {

@@ -31,7 +31,8 @@ void accrt_http_thoughts_init(http_thoughts_t* t, const accrt_allocator_t* alloc
   memset(t, 0, sizeof *t);
   t->open = marks[kind].open;
   t->close = marks[kind].close;
-  t->state = (form & ACCRT_HTTP_REASONING_OPEN) != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
+  t->entered = (form & ACCRT_HTTP_REASONING_OPEN) != 0;
+  t->state = t->entered != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
   t->begun = (form & ACCRT_HTTP_REASONING_BEGUN) != 0;
   t->reasoning = reasoning;
   accrt_http_text_init(&t->held, allocator);
@@ -60,6 +61,7 @@ static void flush_held(http_thoughts_t* t) {
 
 static void enter(http_thoughts_t* t, thoughts_state_t state) {
   t->state = state;
+  t->entered |= state == THOUGHTS_INSIDE;
   t->matched = 0;
   if (state != THOUGHTS_OVER)
     accrt_http_text_clear(&t->held);

@@ -23,6 +23,7 @@ typedef struct http_thoughts {
   const char* close;
   thoughts_state_t state;
   uint32_t matched;       /* bytes of a mark */
+  uint32_t entered;       /* the text has, or began within, reasoning, perhaps an empty one */
   uint32_t begun;         /* there was reasoning, perhaps in the prompt */
   http_text_t* reasoning; /* NULL: it is left out */
   /* White space and what may be a mark. If the state is THOUGHTS_OVER, the beginning of the answer:

@@ -315,6 +315,11 @@ def test_a_text_that_ends_within_the_reasoning():
         for choice in answer["choices"]:
             assert choice["message"]["content"] is None and choice["message"]["reasoning"] and choice["finish_reason"] == "length"
         assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] == 40
+        for count in (1, 20):
+            (choice,) = answered(server, max_tokens=count, include_reasoning=False).json["choices"]
+            assert choice["message"]["content"] is None and "reasoning" not in choice["message"]
+        # nothing but white space, which is left out
+        assert answered(server, max_tokens=1, logit_bias={"32": 100}).json["choices"][0]["message"]["content"] is None
         unseparated = answered(server, max_tokens=20, separate_reasoning=False).json
         assert unseparated["choices"][0]["message"]["content"] and "completion_tokens_details" not in unseparated["usage"]
         assert answered(server, separate_reasoning="no").error["param"] == "separate_reasoning"
