@@ -31,6 +31,7 @@ static void forget_choices(http_job_t* job) {
     if (job->readers != NULL) {
       accrt_http_thoughts_deinit(&job->readers[i].text);
       accrt_http_thoughts_deinit(&job->readers[i].tokens);
+      accrt_http_text_deinit(&job->readers[i].undecided);
     }
     accrt_http_text_deinit(&job->choices[i].waiting);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
@@ -383,6 +384,7 @@ static accrt_status_t prepare_readers(http_job_t* job, uint32_t form) {
     http_text_t* reasoning = is_left_out ? NULL : &job->choices[i].reasoning;
     accrt_http_thoughts_init(&readers[i].text, allocator, form, reasoning);
     accrt_http_thoughts_init(&readers[i].tokens, allocator, form, NULL);
+    accrt_http_text_init(&readers[i].undecided, allocator);
   }
   job->readers = readers;
   return ACCRT_OK;

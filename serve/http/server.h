@@ -173,6 +173,10 @@ typedef struct http_choice {
  * come before their text. */
 typedef struct http_readers {
   http_thoughts_t text, tokens;
+  /* Where the reasoning is left out, log probabilities of tokens that may begin the answer or the
+   * first mark: numbers. */
+  http_text_t undecided;
+  uint32_t top_count; /* alternatives of each of them */
 } http_readers_t;
 
 static inline size_t accrt_http_choice_bytes(const http_choice_t* choice) {

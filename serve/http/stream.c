@@ -128,24 +128,67 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   --job->choices_open;
 }
 
-/* A token between the marks of the reasoning counts; one that ends a mark does not. */
-static void count_reasoning(http_job_t* job, const http_choice_t* choice,
-                            const accrt_serve_event_t* event) {
-  if (job->readers == NULL)
-    return;
-  http_readers_t* readers = &job->readers[choice - job->choices];
-  if (job->server->token_bytes == NULL) { /* by their text, then */
-    job->reasoning_tokens += readers->text.state == THOUGHTS_INSIDE ? event->token_count : 0;
-    return;
+/* Counts a token between the marks of the reasoning, and not one that ends a mark. Returns where
+ * the text is behind it. */
+static thoughts_state_t read_token(http_job_t* job, http_readers_t* readers, int32_t token) {
+  if (job->server->token_bytes == NULL) { /* by the event's text, then */
+    job->reasoning_tokens += readers->text.state == THOUGHTS_INSIDE;
+    return readers->text.state;
   }
   http_thoughts_t* thoughts = &readers->tokens;
-  for (uint32_t i = 0; i < event->token_count && thoughts->state != THOUGHTS_OVER; ++i) {
-    const uint32_t was_inside = thoughts->state == THOUGHTS_INSIDE;
-    size_t size;
-    const char* bytes = accrt_http_token(job->server, event->tokens[i], &size);
-    (void)accrt_http_thoughts_push(thoughts, bytes, size);
-    job->reasoning_tokens += was_inside && thoughts->state == THOUGHTS_INSIDE;
+  if (thoughts->state == THOUGHTS_OVER)
+    return THOUGHTS_OVER;
+  const uint32_t was_inside = thoughts->state == THOUGHTS_INSIDE;
+  size_t size;
+  const char* bytes = accrt_http_token(job->server, token, &size);
+  (void)accrt_http_thoughts_push(thoughts, bytes, size);
+  job->reasoning_tokens += was_inside && thoughts->state == THOUGHTS_INSIDE;
+  return thoughts->state;
+}
+
+/* Log probabilities of the answer's tokens alone: those of the reasoning, of its marks and of the
+ * white space about it are left out. */
+static void put_answer_logprobs(http_job_t* job, http_choice_t* choice,
+                                const accrt_serve_event_t* event, size_t text_bytes) {
+  http_readers_t* readers = &job->readers[choice - job->choices];
+  http_text_t* undecided = &readers->undecided;
+  if (event->logprobs != NULL)
+    readers->top_count = event->top_count; /* the same in all events of a request */
+  const size_t width = 1 + (size_t)readers->top_count, bytes = width * sizeof *event->logprobs;
+  const size_t before = undecided->size;
+  thoughts_state_t state = THOUGHTS_BEFORE;
+  for (uint32_t i = 0; i < event->token_count; ++i) {
+    state = read_token(job, readers, event->tokens[i]);
+    if (state == THOUGHTS_INSIDE || state == THOUGHTS_AFTER)
+      accrt_http_text_clear(undecided);
+    else if (event->logprobs != NULL)
+      accrt_http_put(undecided, event->logprobs + i * width, bytes);
   }
+  choice->waiting.failed |= undecided->failed;
+  if (undecided->size > 0 && (state == THOUGHTS_OVER || event->finish_reason != 0)) {
+    accrt_serve_event_t known = *event;
+    known.top_count = readers->top_count;
+    known.token_count = (uint32_t)(undecided->size / bytes);
+    known.logprobs = (const void*)undecided->data;
+    accrt_http_put_logprobs(job, choice, &known, text_bytes);
+    accrt_http_text_clear(undecided);
+  }
+  job->unsent_bytes += undecided->size;
+  job->unsent_bytes -= before;
+}
+
+/* Counts the event's tokens and adds their log probabilities to the choice. */
+static void add_tokens(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event,
+                       size_t text_bytes) {
+  const uint32_t has_logprobs = (job->flags & ACCRT_HTTP_LOGPROBS) != 0;
+  if (job->readers != NULL && has_logprobs && (job->flags & ACCRT_HTTP_NO_REASONING) != 0) {
+    put_answer_logprobs(job, choice, event, text_bytes);
+    return;
+  }
+  for (uint32_t i = 0; job->readers != NULL && i < event->token_count; ++i)
+    (void)read_token(job, &job->readers[choice - job->choices], event->tokens[i]);
+  if (has_logprobs && event->logprobs != NULL)
+    accrt_http_put_logprobs(job, choice, event, text_bytes);
 }
 
 static void add_text(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
@@ -172,9 +215,7 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   const size_t before = accrt_http_choice_bytes(choice);
   const size_t text_before = choice->text.size, reasoning_before = choice->reasoning.size;
   add_text(job, choice, event);
-  count_reasoning(job, choice, event);
-  if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
-    accrt_http_put_logprobs(job, choice, event, choice->text.size - text_before);
+  add_tokens(job, choice, event, choice->text.size - text_before);
   job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
   if ((job->flags & ACCRT_HTTP_STREAM) == 0 && event->embedding == NULL) { /* as whole JSON */
     job->unsent_bytes += accrt_http_escapes(&choice->text, text_before);

@@ -285,6 +285,9 @@ def test_reasoning_over_http():
         less = answered(server, guided_grammar=REASONS, include_reasoning=False).json
         assert "reasoning" not in less["choices"][0]["message"] and less["choices"][0]["message"]["content"] == message["content"]
         assert less["usage"]["completion_tokens_details"] == details
+        scored = answered(server, guided_grammar=REASONS, include_reasoning=False, logprobs=True).json
+        assert "".join(one["token"] for one in scored["choices"][0]["logprobs"]["content"]) == message["content"]
+        assert scored["usage"]["completion_tokens_details"] == details
         scored = answered(server, guided_grammar=REASONS, logprobs=True).json
         assert len(scored["choices"][0]["logprobs"]["content"]) == scored["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
         pieces = [json.loads(event)["choices"][0] for event in answered(server, guided_grammar=REASONS, logprobs=True, stream=True).events[:-1]]
@@ -307,6 +310,13 @@ def test_an_answer_may_end_anywhere(said):
             deltas = [json.loads(event)["choices"][0]["delta"] for event in answered(server, stream=True, **given).events[:-1]]
             assert (message["content"] or "") == "".join(delta.get("content", "") for delta in deltas) == (after if opened else text)
             assert message.get("reasoning", "") == "".join(delta.get("reasoning", "") for delta in deltas) == reasoning
+            given = {**given, "include_reasoning": False, "logprobs": True, "top_logprobs": 2}
+            (less,) = answered(server, **given).json["choices"]
+            scores = less["logprobs"]["content"]
+            assert (less["message"]["content"] or "") == "".join(one["token"] for one in scores) == (after if opened else text)
+            pieces = [json.loads(event)["choices"][0] for event in answered(server, stream=True, **given).events[:-1]]
+            assert "".join(piece["delta"].get("content") or "" for piece in pieces) == (after if opened else text)
+            assert [one for piece in pieces for one in (piece["logprobs"] or {"content": []})["content"]] == scores
 
 
 def test_a_text_that_ends_within_the_reasoning():
