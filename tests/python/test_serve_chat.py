@@ -386,6 +386,38 @@ def test_a_grammar_of_ones_own_is_of_the_whole_text():
         one.close()
 
 
+_CALLED = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize("given, parsers, is_behind", [
+    ({"guided_regex": "[a-c]+"}, {}, True), ({"response_format": {"type": "json_object"}}, {}, True),
+    ({"tools": [_CALLED], "tool_choice": "required"}, {"tool_parser": "hermes"}, True),
+    # such calls are found at the beginning of the text alone
+    ({"tools": [_CALLED], "tool_choice": "required"}, {"tool_parser": "llama3_json"}, False),
+    ({"guided_grammar": 'start: "a"'}, {}, False), ({"guided_regex": "[a-c]+"}, {"reasoning_parser": "none"}, False),
+])  # fmt: skip
+def test_a_grammar_holds_behind_reasoning_that_stays_text(given, parsers, is_behind):
+    found = []
+    for template in (OPENS, PLAIN):
+        one = text.Text(text.Bytes(), text.ChatTemplate(template + "{# </think> #}"), **parsers)
+        try:
+            assert requests.chat({"messages": [USER], "separate_reasoning": False, **given}, one, ["model"], 0, found.append).reasoning == 0
+            if is_behind and template == OPENS:
+                requests.chat({"messages": [USER], **given}, one, ["model"], 0, found.append)
+                assert found.pop() == found[0]
+        finally:
+            one.close()
+    assert (found[0] != found[1]) == is_behind and ("thoughts" in found[0].text) == is_behind
+
+
+def test_reasoning_that_stays_text_is_free():
+    pytest.importorskip("llguidance")
+    for parser, is_free in (("think", True), ("none", False)):
+        with serve_http.served(model={"chat_template": OPENS, "reasoning_parser": parser}) as server:
+            content = answered(server, guided_choice=["yes"], separate_reasoning=False, max_tokens=20).json["choices"][0]["message"]["content"]
+            assert (content != "yes") == is_free
+
+
 def test_the_openai_client_reads_reasoning_and_errors():
     openai = pytest.importorskip("openai")
     pytest.importorskip("llguidance")

@@ -310,12 +310,22 @@ def find_reasoning(
     special = model_text.tokenizer.special
     found = reasoning.asked(given, model_text.reasoning_parser, conversation.opened, conversation.begun)
     if found is None:
-        return None, skip_special, grammar
+        return None, skip_special, _behind_text(model_text, conversation, grammar)
     if grammar is not None and found.opened:
         grammar, inner = reasoning.behind(grammar, found, special), grammar
         if grammar is None:
             found, grammar = found._replace(opened=False), inner
     return found, found.skip_special(skip_special, special), grammar
+
+
+def _behind_text(model_text: Text, conversation: Conversation, grammar: Optional[Grammar]) -> Optional[Grammar]:
+    """The grammar of a text that keeps its reasoning."""
+    if grammar is None or not conversation.opened:
+        return grammar
+    if grammar.parameter == "tools" and model_text.tool_parser is not None and not tools.FORMS[model_text.tool_parser].marked:
+        return grammar  # such calls are found at the beginning of the text alone
+    thoughts = reasoning.Asked(reasoning.FORMS[model_text.reasoning_parser], True, False)
+    return reasoning.behind(grammar, thoughts, model_text.tokenizer.special) or grammar
 
 
 def generation_prompt(given: Dict[str, Any]) -> Tuple[Optional[bool], bool]:
