@@ -178,7 +178,8 @@ typedef struct accrt_http_format {
   /** ACCRT_HTTP_REASONING_*: a chat's reasoning becomes `reasoning_content`; 0: it stays text */
   uint32_t reasoning;
   /** for forms that write arguments as plain text: lines of a function's name, a space and the name
-   * of a parameter that is a string. Other arguments are JSON if they look so. NULL: none */
+   * of a parameter that is a string; `?` before the function's name: or null, which `null` and
+   * `None` are then. Other arguments are JSON if they look so. NULL: none */
   const char* text_parameters;
 } accrt_http_format_t;
 ACCRT_ASSERT_LAYOUT(accrt_http_format_t, text_parameters, 72);

@@ -393,17 +393,19 @@ static uint32_t ends_with(const http_text_t* piece, const char* word) {
   return piece->size >= size && memcmp(piece->data + piece->size - size, word, size) == 0;
 }
 
-/* Whether the function's parameter is a string by its schema. */
-static uint32_t is_text_parameter(const http_tools_t* t, const char* key, size_t key_size) {
+/* What the schema says of the function's parameter. */
+static uint32_t kind_of_parameter(const http_tools_t* t, const char* key, size_t key_size) {
   const char* at = t->text_parameters;
   while (at != NULL && *at != 0) {
+    const uint32_t or_null = *at == '?';
+    at += or_null;
     const size_t size = strcspn(at, "\n");
     if (size == t->name_size + 1u + key_size && memcmp(at, t->name, t->name_size) == 0 &&
         at[t->name_size] == ' ' && memcmp(at + t->name_size + 1, key, key_size) == 0)
-      return 1;
+      return or_null ? HTTP_VALUE_TEXT_OR_NULL : HTTP_VALUE_TEXT;
     at += size + (at[size] != 0);
   }
-  return 0;
+  return HTTP_VALUE_ANY;
 }
 
 static verdict_t take_tag_head(http_tools_t* t, char byte, const markup_t* m) {
@@ -469,7 +471,7 @@ static verdict_t take_tag_key(http_tools_t* t, char byte, const markup_t* m) {
   if (!ends_with(&t->piece, m->key_close))
     return TOOK;
   const size_t size = t->piece.size - strlen(m->key_close);
-  t->is_text = is_text_parameter(t, t->piece.data, size);
+  t->kind = kind_of_parameter(t, t->piece.data, size);
   accrt_http_text_clear(&t->arguments);
   accrt_http_put_text(&t->arguments, t->parameters++ == 0 ? "\"" : ", \"");
   accrt_http_put_escaped(&t->arguments, t->piece.data, size);
@@ -504,7 +506,7 @@ static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
     ++bytes;
     --size;
   }
-  accrt_http_put_value(&t->arguments, bytes, size, t->is_text);
+  accrt_http_put_value(&t->arguments, bytes, size, t->kind);
   put_arguments(t, t->arguments.data, t->arguments.size);
   t->calls->failed |= t->arguments.failed | t->piece.failed;
   accrt_http_text_clear(&t->arguments);

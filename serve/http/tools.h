@@ -33,11 +33,11 @@ typedef struct http_tools {
   uint32_t plain; /* Mistral: a name, then arguments, without an object around them */
   uint32_t depth, in_string, escaped; /* in a value */
   /* Of markup: lines of a function, a space and a parameter that is a string whatever it looks
-   * like; NULL: none. Its owner's. */
+   * like, with `?` before the function if it may be null; NULL: none. Its owner's. */
   const char* text_parameters;
   http_text_t piece;   /* of markup: what is read of a tag, a key or a value */
   uint32_t parameters; /* of a call, so far */
-  uint32_t is_text;    /* the next value */
+  uint32_t kind;       /* of the next value: HTTP_VALUE_* */
   uint32_t key_size, name_size;
   char key[HTTP_CALL_KEY_BYTES];
   char name[HTTP_CALL_NAME_BYTES];

@@ -22,8 +22,8 @@ enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
 enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
 enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE };
 
-/* Parameters of these tests that are strings. */
-static const char text_parameters[] = "f zip\nf code\ng zip";
+/* Parameters of these tests that are strings, one of which may be null. */
+static const char text_parameters[] = "f zip\nf code\n?f note\ng zip";
 
 typedef struct trial {
   uint32_t form;
@@ -123,6 +123,12 @@ static const trial_t trials[] = {
      "",
      CALL("f",
           "{\\\"a\\\": {\\\"b\\\": [1, null]}, \\\"c\\\": true, \\\"d\\\": \\\"two words\\\"}")},
+    {QWEN,
+     "<tool_call>\n<function=f>\n<parameter=note>\nnull\n</parameter>\n<parameter=zip>\nnull\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "", CALL("f", "{\\\"note\\\": null, \\\"zip\\\": \\\"null\\\"}")},
+    {QWEN, "<tool_call><function=f><parameter=note>7</parameter></function></tool_call>", "",
+     CALL("f", "{\\\"note\\\": \\\"7\\\"}")},
     {QWEN, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", CALL("f", "{}")},
     {QWEN, "<tool_call><functions=f>", "<tool_call><functions=f>", ""},
     {QWEN, "<tool_call><function=a b>", "<tool_call><function=a b>", ""},
@@ -139,6 +145,10 @@ static const trial_t trials[] = {
      "<tool_call>g<arg_key>a</arg_key><arg_value>x</arg_value></tool_call><tool_call>f\n</"
      "tool_call>",
      "", CALL("g", "{\\\"a\\\": \\\"x\\\"}") CALL("f", "{}")},
+    {GLM,
+     "<tool_call>f\n<arg_key>note</arg_key>\n<arg_value>None</arg_value>\n<arg_key>code</arg_key>"
+     "<arg_value>None</arg_value></tool_call>",
+     "", CALL("f", "{\\\"note\\\": null, \\\"code\\\": \\\"None\\\"}")},
     {GLM, "<tool_call>two words</tool_call>", "<tool_call>two words</tool_call>", ""},
     {GLM, "<tool_call>f\n<arg_key>a</arg_key>what", "what", CALL("f", "{}")},
     /* Lists between marks, of which the second one may be missing. */

@@ -122,14 +122,24 @@ uint32_t accrt_http_is_json(const char* bytes, size_t size) {
   return take_value(&c, 0) && c.at == c.end;
 }
 
-void accrt_http_put_value(http_text_t* out, const char* bytes, size_t size, uint32_t is_text) {
-  static const char* const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-  for (uint32_t i = 0; is_text == 0 && i < sizeof words / sizeof words[0]; ++i)
-    if (size == strlen(words[i][0]) && memcmp(bytes, words[i][0], size) == 0) {
-      accrt_http_put_text(out, words[i][1]);
-      return;
-    }
-  if (is_text == 0 && accrt_http_is_json(bytes, size)) {
+/* The JSON that a word stands for; NULL: none. */
+static const char* json_of_word(const char* bytes, size_t size, uint32_t kind) {
+  static const char* const words[][2] = {
+      {"None", "null"}, {"null", "null"}, {"True", "true"}, {"False", "false"}};
+  const uint32_t count = kind == HTTP_VALUE_TEXT ? 0 : kind == HTTP_VALUE_TEXT_OR_NULL ? 2 : 4;
+  for (uint32_t i = 0; i < count; ++i)
+    if (size == strlen(words[i][0]) && memcmp(bytes, words[i][0], size) == 0)
+      return words[i][1];
+  return NULL;
+}
+
+void accrt_http_put_value(http_text_t* out, const char* bytes, size_t size, uint32_t kind) {
+  const char* json = json_of_word(bytes, size, kind);
+  if (json != NULL) {
+    accrt_http_put_text(out, json);
+    return;
+  }
+  if (kind == HTTP_VALUE_ANY && accrt_http_is_json(bytes, size)) {
     accrt_http_put(out, bytes, size);
     return;
   }

@@ -39,21 +39,29 @@ static void test_what_a_value_becomes(void** state) {
   (void)state;
   static const struct {
     const char* given;
-    uint32_t is_text;
+    uint32_t kind;
     const char* made;
-  } trials[] = {{"12", 0, "12"},
-                {"12", 1, "\"12\""},
-                {"True", 0, "true"},
-                {"None", 0, "null"},
-                {"False", 0, "false"},
-                {"True", 1, "\"True\""},
-                {"a \"b\"", 0, "\"a \\\"b\\\"\""},
-                {"", 0, "\"\""},
-                {"{'a': 1}", 0, "\"{'a': 1}\""}};
+  } trials[] = {{"12", HTTP_VALUE_ANY, "12"},
+                {"12", HTTP_VALUE_TEXT, "\"12\""},
+                {"True", HTTP_VALUE_ANY, "true"},
+                {"None", HTTP_VALUE_ANY, "null"},
+                {"False", HTTP_VALUE_ANY, "false"},
+                {"True", HTTP_VALUE_TEXT, "\"True\""},
+                {"null", HTTP_VALUE_TEXT, "\"null\""},
+                {"null", HTTP_VALUE_TEXT_OR_NULL, "null"},
+                {"None", HTTP_VALUE_TEXT_OR_NULL, "null"},
+                {"nul", HTTP_VALUE_TEXT_OR_NULL, "\"nul\""},
+                {" null", HTTP_VALUE_TEXT_OR_NULL, "\" null\""},
+                {"12", HTTP_VALUE_TEXT_OR_NULL, "\"12\""},
+                {"True", HTTP_VALUE_TEXT_OR_NULL, "\"True\""},
+                {"", HTTP_VALUE_TEXT_OR_NULL, "\"\""},
+                {"a \"b\"", HTTP_VALUE_ANY, "\"a \\\"b\\\"\""},
+                {"", HTTP_VALUE_ANY, "\"\""},
+                {"{'a': 1}", HTTP_VALUE_ANY, "\"{'a': 1}\""}};
   for (size_t i = 0; i < sizeof trials / sizeof *trials; ++i) {
     http_text_t text;
     accrt_http_text_init(&text, &accrt_http_allocator_system);
-    accrt_http_put_value(&text, trials[i].given, strlen(trials[i].given), trials[i].is_text);
+    accrt_http_put_value(&text, trials[i].given, strlen(trials[i].given), trials[i].kind);
     accrt_http_put(&text, "", 1);
     assert_string_equal(text.data, trials[i].made);
     accrt_http_text_deinit(&text);

@@ -4,6 +4,7 @@ are found in a text: serve/http/tools_test.c."""
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -144,13 +145,23 @@ def test_arguments_of_markup_have_the_types_of_the_schema(form, said, monkeypatc
     assert same["function"] == call["function"]
 
 
-@pytest.mark.parametrize("schema, is_text", [
-    ({"type": "string"}, True), ({"type": ["string", "null"]}, True), ({"enum": ["a", 1]}, True), ({"anyOf": [{"type": "null"}, {"type": "string"}]}, True),
-    ({"type": "integer"}, False), ({}, False), (True, False), ({"enum": [1]}, False), ({"anyOf": [5]}, False), ({"type": 5}, False),
+TEXT, TEXT_OR_NULL, NO_TEXT = b"f a\n", b"?f a\n", b""
+
+
+@pytest.mark.parametrize("schema, line", [
+    ({"type": "string"}, TEXT), ({"enum": ["a", 1]}, TEXT), ({"const": "5"}, TEXT), ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, TEXT),
+    ({"type": ["string"], "enum": ["a"]}, TEXT), ({"allOf": [{"type": "string"}, {"maxLength": 3}]}, TEXT), ({"oneOf": [{"const": "5"}, {"enum": ["6"]}]}, TEXT),
+    ({"allOf": [{"type": "string"}, {"type": ["string", "null"]}]}, TEXT), ({"anyOf": [{"anyOf": [{"type": "string"}]}, {"type": "array"}]}, TEXT),
+    ({"type": ["string", "null"]}, TEXT_OR_NULL), ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, TEXT_OR_NULL),
+    ({"oneOf": [{"type": "null"}, {"type": "string"}]}, TEXT_OR_NULL), ({"enum": ["a", None]}, TEXT_OR_NULL), ({"type": "string", "nullable": True}, TEXT_OR_NULL),
+    ({"anyOf": [{"const": "a"}, {"const": None}]}, TEXT_OR_NULL), ({"allOf": [{"type": ["string", "null"]}, {"maxLength": 3}]}, TEXT_OR_NULL),
+    ({"type": "integer"}, NO_TEXT), ({}, NO_TEXT), (True, NO_TEXT), ({"enum": [1]}, NO_TEXT), ({"anyOf": [5]}, NO_TEXT), ({"type": 5}, NO_TEXT),
+    ({"type": "null"}, NO_TEXT), ({"type": ["integer", "null"]}, NO_TEXT), ({"const": 5}, NO_TEXT), ({"type": [{}]}, NO_TEXT), ({"allOf": 5, "enum": 5}, NO_TEXT),
+    (functools.reduce(lambda inner, _: {"anyOf": [inner]}, range(5000), {}), NO_TEXT),
 ])  # fmt: skip
-def test_which_parameters_are_text(schema, is_text):
+def test_which_parameters_are_text(schema, line):
     tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": schema, "b\n": {"type": "string"}}}}}
-    assert tools.asked({"tools": [tool]}, "glm45").text_parameters == (b"f a\n" if is_text else b"")
+    assert tools.asked({"tools": [tool]}, "glm45").text_parameters == line
     assert tools.asked({"tools": [tool]}, "hermes").text_parameters is None
 
 

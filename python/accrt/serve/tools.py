@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import _ffi
 from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, limited, shown
@@ -63,10 +63,11 @@ class Asked(NamedTuple):
 
     @property
     def text_parameters(self) -> Optional[bytes]:
-        """For C: parameters that are strings whatever they look like."""
+        """For C: parameters that are strings whatever they look like, with `?` those that may be
+        null."""
         if not self.form.tags:
             return None
-        return "".join(f"{function['name']} {name}\n" for function in self.choices for name in _texts(function)).encode(errors="replace")
+        return "".join(_text_lines(function) for function in self.choices).encode(errors="replace")
 
     def grammar(self, special: Any, other: Optional[Grammar]) -> Optional[Grammar]:
         """What the text must be: calls if they are forced; calls or what another grammar says.
@@ -94,21 +95,37 @@ class Asked(NamedTuple):
         return [f"calls: {many}", *lines]
 
 
-def _texts(function: Dict[str, Any]) -> List[str]:
-    """Names of a function's parameters that may be strings."""
+def _text_lines(function: Dict[str, Any]) -> str:
+    """A line for each of a function's parameters that may be a string."""
     properties = (function.get("parameters") or {}).get("properties")
-    return [name for name, schema in properties.items() if _may_be_text(schema) and not {"\n", "\0"} & set(name)] if isinstance(properties, dict) else []
+    lines = []
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        kinds = _kinds(schema)
+        if str in kinds and not {"\n", "\0"} & set(name):
+            lines.append(f"{'?' if type(None) in kinds else ''}{function['name']} {name}\n")
+    return "".join(lines)
 
 
-def _may_be_text(schema: Any) -> bool:
-    if not isinstance(schema, dict):
-        return False
-    kinds, values = schema.get("type"), schema.get("enum")
-    if kinds is not None:
-        return "string" in (kinds if isinstance(kinds, list) else [kinds])
+_DEEPEST = 16  # of schemas within schemas that are looked at
+_KINDS: Dict[str, type] = {"string": str, "null": type(None)}
+
+
+def _kinds(schema: Any, depth: int = 0) -> Set[type]:
+    """Whether a schema names strings, and whether it names null. Parts of allOf that name neither
+    only limit the value."""
+    if not isinstance(schema, dict) or depth == _DEEPEST:
+        return set()
+    named, values = schema.get("type"), [schema["const"]] if "const" in schema else schema.get("enum")
+    if named is not None:
+        named = named if isinstance(named, list) else [named]
+        return {kind for name, kind in _KINDS.items() if name in named or (name == "null" and schema.get("nullable") is True)}
     if isinstance(values, list):
-        return any(isinstance(one, str) for one in values)
-    return any(isinstance(one, dict) and one.get("type") == "string" for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list) for one in schema[key])
+        return {kind for kind in _KINDS.values() if any(isinstance(one, kind) for one in values)}
+    listed = {key: schema[key] if isinstance(schema.get(key), list) else [] for key in ("anyOf", "oneOf", "allOf")}
+    one_of = [_kinds(one, depth + 1) for one in listed["anyOf"] + listed["oneOf"]]
+    all_of = [kinds for kinds in (_kinds(one, depth + 1) for one in listed["allOf"]) if kinds]
+    found: Set[type] = set.intersection(*all_of) if all_of else set()
+    return found.union(*one_of)
 
 
 def _mark(text: str, special: Any) -> str:
