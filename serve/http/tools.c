@@ -38,13 +38,14 @@ typedef struct markup {
   const char* value_open; /* "": right behind the key */
   const char* value_close;
   const char* end; /* the mark that closes the call may follow, or is the same */
+  uint32_t lines;  /* a line that begins with key_open or end ends a value, too */
 } markup_t;
 
 static const markup_t* markup_of(uint32_t form) {
-  static const markup_t qwen = {"<function=",   '>',          "<parameter=", ">", "",
-                                "</parameter>", "</function>"};
+  static const markup_t qwen = {"<function=",  '>', "<parameter=", ">", "", "</parameter>",
+                                "</function>", 1};
   static const markup_t glm = {
-      "", '\n', "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>"};
+      "", '\n', "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", 0};
   return form == ACCRT_HTTP_TOOLS_QWEN_CODER ? &qwen : form == ACCRT_HTTP_TOOLS_GLM ? &glm : NULL;
 }
 
@@ -494,12 +495,8 @@ static verdict_t take_tag_between(http_tools_t* t, char byte, const markup_t* m)
 
 /* A line feed on each side is none of the value. It comes all at once: where it ends, its type is
  * known. */
-static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
-  accrt_http_put(&t->piece, &byte, 1);
-  if (byte != '>' || !ends_with(&t->piece, m->value_close))
-    return TOOK;
+static void end_value(http_tools_t* t, size_t size) {
   const char* bytes = t->piece.data;
-  size_t size = t->piece.size - strlen(m->value_close);
   if (size > 0 && bytes[size - 1] == '\n')
     --size;
   if (size > 0 && bytes[0] == '\n') {
@@ -511,6 +508,26 @@ static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
   t->calls->failed |= t->arguments.failed | t->piece.failed;
   accrt_http_text_clear(&t->arguments);
   enter(t, TAG_NEXT);
+}
+
+static uint32_t ends_with_line(const http_text_t* piece, const char* word) {
+  return ends_with(piece, word) && piece->size > strlen(word) &&
+         piece->data[piece->size - strlen(word) - 1] == '\n';
+}
+
+static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
+  accrt_http_put(&t->piece, &byte, 1);
+  if (byte != '>' && byte != '=')
+    return TOOK;
+  if (ends_with(&t->piece, m->value_close)) {
+    end_value(t, t->piece.size - strlen(m->value_close));
+  } else if (m->lines != 0 && ends_with_line(&t->piece, m->key_open)) {
+    end_value(t, t->piece.size - strlen(m->key_open));
+    enter(t, TAG_KEY);
+  } else if (m->lines != 0 && ends_with_line(&t->piece, m->end)) {
+    end_value(t, t->piece.size - strlen(m->end));
+    end_markup(t);
+  }
   return TOOK;
 }
 

@@ -129,6 +129,30 @@ static const trial_t trials[] = {
      "", CALL("f", "{\\\"note\\\": null, \\\"zip\\\": \\\"null\\\"}")},
     {QWEN, "<tool_call><function=f><parameter=note>7</parameter></function></tool_call>", "",
      CALL("f", "{\\\"note\\\": \\\"7\\\"}")},
+    /* A value without its last tag ends before the next tag that begins a line. */
+    {QWEN,
+     "<tool_call>\n<function=f>\n<parameter=a>\n5\n<parameter=b>\n6\n</parameter>\n</function>\n"
+     "</tool_call>",
+     "", CALL("f", "{\\\"a\\\": 5, \\\"b\\\": 6}")},
+    {QWEN,
+     "<tool_call>\n<function=f>\n<parameter=zip>\n<parameter=code>\n\n<parameter=a>x\n"
+     "</function>\n</tool_call> ok",
+     " ok", CALL("f", "{\\\"zip\\\": \\\"\\\", \\\"code\\\": \\\"\\\", \\\"a\\\": \\\"x\\\"}")},
+    {QWEN,
+     "<tool_call>\n<function=f>\n<parameter=code>\na </function> <parameter=b>\n<parameter =\n"
+     "</functions>\n</parameter>\n</function></tool_call>",
+     "",
+     CALL("f", "{\\\"code\\\": \\\"a </function> <parameter=b>\\\\n<parameter =\\\\n</functions>"
+               "\\\"}")},
+    {QWEN,
+     "<tool_call><function=f><parameter=a>\n1\n</function></tool_call><tool_call><function=g>"
+     "<parameter=zip>\n2\n</function>\n</tool_call>",
+     "", CALL("f", "{\\\"a\\\": 1}") CALL("g", "{\\\"zip\\\": \\\"2\\\"}")},
+    {GLM,
+     "<tool_call>f\n<arg_key>code</arg_key>\n<arg_value>\n<parameter=a>\n</function>\n</"
+     "arg_value>\n"
+     "</tool_call>",
+     "", CALL("f", "{\\\"code\\\": \\\"<parameter=a>\\\\n</function>\\\"}")},
     {QWEN, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", CALL("f", "{}")},
     {QWEN, "<tool_call><functions=f>", "<tool_call><functions=f>", ""},
     {QWEN, "<tool_call><function=a b>", "<tool_call><function=a b>", ""},
