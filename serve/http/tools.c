@@ -510,24 +510,25 @@ static void end_value(http_tools_t* t, size_t size) {
   enter(t, TAG_NEXT);
 }
 
-static uint32_t ends_with_line(const http_text_t* piece, const char* word) {
-  return ends_with(piece, word) && piece->size > strlen(word) &&
-         piece->data[piece->size - strlen(word) - 1] == '\n';
-}
-
 static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
   accrt_http_put(&t->piece, &byte, 1);
   if (byte != '>' && byte != '=')
     return TOOK;
-  if (ends_with(&t->piece, m->value_close)) {
-    end_value(t, t->piece.size - strlen(m->value_close));
-  } else if (m->lines != 0 && ends_with_line(&t->piece, m->key_open)) {
-    end_value(t, t->piece.size - strlen(m->key_open));
-    enter(t, TAG_KEY);
-  } else if (m->lines != 0 && ends_with_line(&t->piece, m->end)) {
-    end_value(t, t->piece.size - strlen(m->end));
+  const char* const tags[] = {m->value_close, m->key_open, m->end};
+  const uint32_t count = m->lines != 0 ? 3 : 1;
+  uint32_t i = 0;
+  while (i < count && !ends_with(&t->piece, tags[i]))
+    ++i;
+  if (i == count)
+    return TOOK;
+  const size_t size = t->piece.size - strlen(tags[i]);
+  if (i > 0 && (size == 0 || t->piece.data[size - 1] != '\n'))
+    return TOOK;
+  end_value(t, size);
+  if (i == 1)
+    t->state = TAG_KEY;
+  else if (i == 2)
     end_markup(t);
-  }
   return TOOK;
 }
 

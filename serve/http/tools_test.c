@@ -149,10 +149,9 @@ static const trial_t trials[] = {
      "<parameter=zip>\n2\n</function>\n</tool_call>",
      "", CALL("f", "{\\\"a\\\": 1}") CALL("g", "{\\\"zip\\\": \\\"2\\\"}")},
     {GLM,
-     "<tool_call>f\n<arg_key>code</arg_key>\n<arg_value>\n<parameter=a>\n</function>\n</"
-     "arg_value>\n"
-     "</tool_call>",
-     "", CALL("f", "{\\\"code\\\": \\\"<parameter=a>\\\\n</function>\\\"}")},
+     "<tool_call>f\n<arg_key>code</arg_key>\n<arg_value>\n<parameter=a>\n<arg_key>\n</"
+     "arg_value>\n</tool_call>",
+     "", CALL("f", "{\\\"code\\\": \\\"<parameter=a>\\\\n<arg_key>\\\"}")},
     {QWEN, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", CALL("f", "{}")},
     {QWEN, "<tool_call><functions=f>", "<tool_call><functions=f>", ""},
     {QWEN, "<tool_call><function=a b>", "<tool_call><function=a b>", ""},
