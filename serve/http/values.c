@@ -79,8 +79,8 @@ static uint32_t take_string(cursor_t* c) {
 
 static uint32_t take_value(cursor_t* c, uint32_t depth);
 
-static uint32_t take_member(cursor_t* c, char open, uint32_t depth) {
-  if (open == '[')
+static uint32_t take_member(cursor_t* c, char bracket, uint32_t depth) {
+  if (bracket == '[')
     return take_value(c, depth);
   skip_space(c);
   if (!take_string(c))
@@ -89,14 +89,14 @@ static uint32_t take_member(cursor_t* c, char open, uint32_t depth) {
   return take(c, ':') && take_value(c, depth);
 }
 
-static uint32_t take_list(cursor_t* c, char open, char close, uint32_t depth) {
-  if (depth == DEPTH || !take(c, open))
+static uint32_t take_list(cursor_t* c, char bracket, char close, uint32_t depth) {
+  if (depth == DEPTH || !take(c, bracket))
     return 0;
   skip_space(c);
   if (take(c, close))
     return 1;
   do {
-    if (!take_member(c, open, depth + 1))
+    if (!take_member(c, bracket, depth + 1))
       return 0;
   } while (take(c, ','));
   return take(c, close);

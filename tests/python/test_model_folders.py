@@ -135,7 +135,7 @@ def test_folders_that_are_no_models(tmp_path, weights):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(Refused, match=r"it is \[\], expected an object"):
         models.read(tmp_path)
-    with pytest.raises(Refused, match="model_type is 'bort'; there are apertus, .*bytelm, .*gemma2, .*gpt2"):
+    with pytest.raises(Refused, match="model_type is 'bort'; there are afmoe, apertus, .*bytelm, .*gemma2, .*gpt2"):
         _registry.decoder(models.read(tiny.write_folder(tmp_path / "bort", changed(LLAMA, model_type="bort"), weights)))
 
 
