@@ -149,6 +149,8 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_GLM 5u
 #define ACCRT_HTTP_TOOLS_GRANITE                                                                   \
   6u /**< `<|tool_call|>` and a list of JSON: Granite 3, Phi-4 mini */
+/** `<|tool_call_begin|>`, an id with the name, and JSON: Kimi K2 */
+#define ACCRT_HTTP_TOOLS_KIMI 7u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */

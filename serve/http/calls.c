@@ -20,7 +20,7 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, const char*
   if (out_calls == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_calls is NULL");
   *out_calls = NULL;
-  if (form > ACCRT_HTTP_TOOLS_GRANITE || (form == 0 && reasoning == 0))
+  if (form > ACCRT_HTTP_TOOLS_KIMI || (form == 0 && reasoning == 0))
     return HTTP_FAIL(INVALID_ARGUMENT, "form %u is none of ACCRT_HTTP_TOOLS_*", form);
   if (reasoning != 0 && !accrt_http_thoughts_known(reasoning))
     return HTTP_FAIL(INVALID_ARGUMENT, "reasoning %u is none of ACCRT_HTTP_REASONING_*", reasoning);

@@ -460,7 +460,7 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
   accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, "format", __func__);
   if (status == ACCRT_OK)
     status = check(job, requests, count);
-  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_GRANITE)
+  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_KIMI)
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
   if (status == ACCRT_OK && form.reasoning != 0 && !accrt_http_thoughts_known(form.reasoning))
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of reasoning", form.reasoning);

@@ -26,7 +26,14 @@ enum {
   TAG_KEY,
   TAG_BETWEEN, /* a key and its value */
   TAG_VALUE,
+  KIMI_MARK, /* in a section: before a call */
+  KIMI_ID,   /* functions.name:number */
 };
+
+/* Kimi's calls stand between these, in a section with marks of its own. */
+static const char kimi_call[] = "<|tool_call_begin|>";
+static const char kimi_arguments[] = "<|tool_call_argument_begin|>";
+static const char kimi_end[] = "<|tool_call_end|>";
 
 /* How a call is written as markup: head, name, name_end, then for each argument key_open, key,
  * key_close, value_open, value, value_close, and last `end`. */
@@ -61,6 +68,8 @@ static marks_t marks_of(const http_tools_t* t) {
     return (marks_t){"[TOOL_CALLS]", NULL};
   if (t->form == ACCRT_HTTP_TOOLS_GRANITE) /* which leaves the second mark out */
     return (marks_t){"<|tool_call|>", "<|/tool_call|>"};
+  if (t->form == ACCRT_HTTP_TOOLS_KIMI)
+    return (marks_t){"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
   return (marks_t){"<|python_tag|>", NULL};
 }
 
@@ -104,8 +113,24 @@ static void flush_held(http_tools_t* t) {
   accrt_http_text_clear(&t->held);
 }
 
+/* Kimi's templates show a call's id as the model has written it. */
+static void put_kimi_id(http_tools_t* t) {
+  if (t->piece.size > 0) {
+    accrt_http_put(t->calls, t->piece.data, t->piece.size);
+    return;
+  }
+  accrt_http_put_text(t->calls, "functions.");
+  accrt_http_put(t->calls, t->name, t->name_size);
+  accrt_http_put_text(t->calls, ":");
+  accrt_http_put_u64(t->calls, t->count - 1);
+}
+
 /* OpenAI's are of any form; Mistral's templates ask for nine letters or digits. */
 static void put_id(http_tools_t* t) {
+  if (t->form == ACCRT_HTTP_TOOLS_KIMI) {
+    put_kimi_id(t);
+    return;
+  }
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789AB";
   unsigned char bytes[24];
   const size_t count = t->form == ACCRT_HTTP_TOOLS_MISTRAL ? 9 : sizeof bytes;
@@ -166,6 +191,24 @@ static void commit(http_tools_t* t) {
 
 /* ---- Calls ---- */
 
+static void enter(http_tools_t* t, uint32_t state) {
+  t->state = state;
+  accrt_http_text_clear(&t->piece);
+}
+
+/* 1: the piece is this word; 2: it is the beginning of it. */
+static uint32_t compare(const http_text_t* piece, const char* word) {
+  const size_t size = strlen(word);
+  if (piece->size > size || memcmp(piece->data, word, piece->size) != 0)
+    return 0;
+  return piece->size == size ? 1 : 2;
+}
+
+static uint32_t ends_with(const http_text_t* piece, const char* word) {
+  const size_t size = strlen(word);
+  return piece->size >= size && memcmp(piece->data + piece->size - size, word, size) == 0;
+}
+
 /* What a state says to a byte. */
 typedef enum verdict { TOOK, AGAIN /* the new state looks at it too */, NO_CALL } verdict_t;
 
@@ -194,6 +237,7 @@ static void end_object(http_tools_t* t) {
   }
   t->state = AFTER;
   t->matched = 0;
+  accrt_http_text_clear(&t->piece);
 }
 
 /* Follows a JSON value by its strings and brackets. 1: it ends with this byte. */
@@ -297,7 +341,12 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     return TOOK;
   if (byte == '{') {
     begin_object(t);
+    accrt_http_text_clear(&t->piece);
     return TOOK;
+  }
+  if (t->form == ACCRT_HTTP_TOOLS_KIMI) {
+    enter(t, KIMI_MARK);
+    return AGAIN;
   }
   if (markup_of(t->form) != NULL) {
     begin_object(t);
@@ -327,7 +376,7 @@ static verdict_t take_plain(http_tools_t* t, char byte) {
     return AGAIN;
   }
   if (t->state == PLAIN_MARK)
-    return TOOK;
+    return took_if(t->form != ACCRT_HTTP_TOOLS_KIMI || is_space(byte));
   if (byte == '[' && t->name_size > 0) {
     t->state = PLAIN_MARK;
     return TOOK;
@@ -345,7 +394,89 @@ static verdict_t open_another(http_tools_t* t) {
   return TOOK;
 }
 
+/* ---- Kimi ---- */
+
+static void begin_kimi(http_tools_t* t) {
+  begin_object(t);
+  t->plain = 1;
+  enter(t, KIMI_ID);
+}
+
+static verdict_t take_kimi_mark(http_tools_t* t, char byte) {
+  accrt_http_put(&t->piece, &byte, 1);
+  const uint32_t found = compare(&t->piece, kimi_call);
+  if (found == 1)
+    begin_kimi(t);
+  return took_if(found);
+}
+
+/* The name in an id. 0: there is none. */
+static uint32_t name_kimi(http_tools_t* t) {
+  static const char prefix[] = "functions.";
+  const char *at = t->piece.data, *end = at + t->piece.size;
+  for (const char* byte = at; byte < end; ++byte)
+    if (!is_of_name(*byte))
+      return 0;
+  const char* last = end;
+  while (last > at && last[-1] >= '0' && last[-1] <= '9')
+    --last;
+  if (last < end && last > at && last[-1] == ':')
+    end = last - 1;
+  const size_t skipped = sizeof prefix - 1;
+  if ((size_t)(end - at) > skipped && memcmp(at, prefix, skipped) == 0)
+    at += skipped;
+  const size_t size = (size_t)(end - at);
+  if (size == 0 || size > HTTP_CALL_NAME_BYTES)
+    return 0;
+  memcpy(t->name, at, size);
+  t->name_size = (uint32_t)size;
+  return 1;
+}
+
+static verdict_t take_kimi_id(http_tools_t* t, char byte) {
+  enum { MOST = HTTP_CALL_NAME_BYTES + 64 }; /* with the prefix, the number and the mark */
+  if (t->piece.size == 0 && is_space(byte))
+    return TOOK;
+  accrt_http_put(&t->piece, &byte, 1);
+  if (!ends_with(&t->piece, kimi_arguments))
+    return took_if(t->piece.size < MOST && t->piece.failed == 0);
+  t->piece.size -= strlen(kimi_arguments);
+  while (t->piece.size > 0 && is_space(t->piece.data[t->piece.size - 1]))
+    --t->piece.size;
+  t->state = PLAIN_MARK;
+  return took_if(t->piece.size > 0 && name_kimi(t));
+}
+
+/* A call's last mark, then another call or the section's last mark. */
+static verdict_t take_after_kimi(http_tools_t* t, char byte) {
+  if (t->piece.size == 0 && (is_space(byte) || byte == '}'))
+    return TOOK;
+  if (t->piece.size == 0 && byte == '{') {
+    (void)open_another(t);
+    return AGAIN;
+  }
+  accrt_http_put(&t->piece, &byte, 1);
+  t->calls->failed |= t->piece.failed;
+  const uint32_t ends = compare(&t->piece, marks_of(t).close);
+  const uint32_t another = compare(&t->piece, kimi_call), end = compare(&t->piece, kimi_end);
+  if (ends == 1) {
+    enter(t, TEXT);
+  } else if (another == 1) {
+    t->committed = 0;
+    accrt_http_put_text(&t->held, kimi_call);
+    begin_kimi(t);
+  } else if (end == 1) {
+    accrt_http_text_clear(&t->piece);
+  } else if ((ends | another | end) == 0) { /* the beginning of a mark was text */
+    put_content(t, t->piece.data, t->piece.size - 1);
+    return NO_CALL;
+  }
+  return TOOK;
+}
+
 static verdict_t take_after(http_tools_t* t, char byte) {
+  if (t->form == ACCRT_HTTP_TOOLS_KIMI)
+    return take_after_kimi(t, byte);
   const char* close = marks_of(t).close;
   if (close != NULL && byte == close[t->matched]) {
     if (close[++t->matched] == 0) {
@@ -375,24 +506,6 @@ static verdict_t take_after(http_tools_t* t, char byte) {
 }
 
 /* ---- Markup ---- */
-
-static void enter(http_tools_t* t, uint32_t state) {
-  t->state = state;
-  accrt_http_text_clear(&t->piece);
-}
-
-/* 1: the piece is this word; 2: it is the beginning of it. */
-static uint32_t compare(const http_text_t* piece, const char* word) {
-  const size_t size = strlen(word);
-  if (piece->size > size || memcmp(piece->data, word, piece->size) != 0)
-    return 0;
-  return piece->size == size ? 1 : 2;
-}
-
-static uint32_t ends_with(const http_text_t* piece, const char* word) {
-  const size_t size = strlen(word);
-  return piece->size >= size && memcmp(piece->data + piece->size - size, word, size) == 0;
-}
 
 /* What the schema says of the function's parameter. */
 static uint32_t kind_of_parameter(const http_tools_t* t, const char* key, size_t key_size) {
@@ -611,6 +724,10 @@ static verdict_t take(http_tools_t* t, char byte) {
     return take_skipped(t, byte);
   case AFTER:
     return take_after(t, byte);
+  case KIMI_MARK:
+    return take_kimi_mark(t, byte);
+  case KIMI_ID:
+    return take_kimi_id(t, byte);
   default:
     return take_markup(t, byte);
   }

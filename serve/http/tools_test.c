@@ -20,7 +20,7 @@
 enum { HERMES = ACCRT_HTTP_TOOLS_HERMES, LLAMA = ACCRT_HTTP_TOOLS_LLAMA };
 enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
 enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
-enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE };
+enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE, KIMI = ACCRT_HTTP_TOOLS_KIMI };
 
 /* Parameters of these tests that are strings, one of which may be null. */
 static const char text_parameters[] = "f zip\nf code\n?f note\ng zip";
@@ -32,6 +32,9 @@ typedef struct trial {
   const char* calls; /* name and arguments, escaped as in the answer */
 } trial_t;
 
+#define KIMI_CALL(id, arguments)                                                                   \
+  "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
+#define KIMI_SECTION(calls) "<|tool_calls_section_begin|>" calls "<|tool_calls_section_end|>"
 #define CALL(name, arguments) "{" name ":" arguments "}"
 static const trial_t trials[] = {
     /* Text that is none. */
@@ -184,6 +187,28 @@ static const trial_t trials[] = {
     {GRANITE, "<|tool_call|>{\"name\": \"f\", \"arguments\": {}}\n", "", CALL("f", "{}")},
     {GRANITE, "<|tool_call|>f{}", "<|tool_call|>f{}", ""},
     {GRANITE, "<|tool_call|>[]", "<|tool_call|>[]", ""},
+    /* Ids with names, in a section. */
+    {KIMI,
+     "I look. " KIMI_SECTION(KIMI_CALL("functions.f:0", "{\"a\": \"<|tool_call_end|>\"}")
+                                 KIMI_CALL("functions.a:b.c:12", "{}")) " ok",
+     "I look. ok", CALL("f", "{\\\"a\\\": \\\"<|tool_call_end|>\\\"}") CALL("a:b.c", "{}")},
+    {KIMI, KIMI_SECTION("\n" KIMI_CALL(" f:0 ", "\n{\"a\": [1]}\n") "\n"), "",
+     CALL("f", "{\\\"a\\\": [1]}")},
+    {KIMI, KIMI_SECTION(KIMI_CALL("g", "{}")) KIMI_SECTION(KIMI_CALL("functions.f:1", "{}")), "",
+     CALL("g", "{}") CALL("f", "{}")},
+    {KIMI, KIMI_SECTION("\n{\"name\": \"f\", \"arguments\": {}}\n"), "", CALL("f", "{}")},
+    {KIMI, KIMI_SECTION("what"), KIMI_SECTION("what"), ""},
+    {KIMI, KIMI_SECTION(KIMI_CALL("a b:0", "{}")), KIMI_SECTION(KIMI_CALL("a b:0", "{}")), ""},
+    {KIMI, KIMI_SECTION(KIMI_CALL(":0", "{}")), KIMI_SECTION(KIMI_CALL(":0", "{}")), ""},
+    {KIMI, KIMI_SECTION(KIMI_CALL("f:0", "[]")), KIMI_SECTION(KIMI_CALL("f:0", "[]")), ""},
+    {KIMI, KIMI_SECTION(KIMI_CALL("f:0", "{}") "<|tool_call_x"),
+     "<|tool_call_x<|tool_calls_section_end|>", CALL("f", "{}")},
+    {KIMI, KIMI_SECTION(KIMI_CALL("f:0", "{}") KIMI_CALL("", "{}")),
+     KIMI_CALL("", "{}") "<|tool_calls_section_end|>", CALL("f", "{}")},
+    {KIMI, "<|tool_calls_section_begin|><|tool_call_begin|>functions.f",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.f", ""},
+    {KIMI, "<|tool_calls_section_begin|>" KIMI_CALL("functions.f:0", "{\"a"), "",
+     CALL("f", "{\\\"a<|tool_call_end|>")},
 };
 
 static uint64_t random_state;
@@ -238,7 +263,10 @@ static void drain(reading_t* r) {
       assert_int_equal(index + 1, r->entries);
       at += sizeof id - 1;
       const size_t id_size = strcspn(at, "\"");
-      assert_int_equal(id_size, r->tools.form == MISTRAL ? 9 : 29);
+      if (r->tools.form == KIMI)
+        assert_in_range(id_size, 1, 18);
+      else
+        assert_int_equal(id_size, r->tools.form == MISTRAL ? 9 : 29);
       static const char function[] = "\",\"type\":\"function\",\"function\":{\"name\":\"";
       at += id_size;
       assert_memory_equal(at, function, sizeof function - 1);
@@ -324,6 +352,22 @@ static void test_one_call_at_most(void** state) {
   stop(&r);
 }
 
+/* Its templates show the ids again. */
+static void test_ids_of_kimi(void** state) {
+  (void)state;
+  static const char text[] = KIMI_SECTION(KIMI_CALL("functions.f:7", "{}") KIMI_CALL("g:8", "{}"))
+      KIMI_SECTION("{\"name\": \"h\", \"arguments\": {}}");
+  reading_t r;
+  start(&r, KIMI);
+  accrt_http_tools_push(&r.tools, text, sizeof text - 1);
+  accrt_http_tools_end(&r.tools);
+  accrt_http_put(&r.calls, "", 1);
+  assert_non_null(strstr(r.calls.data, "\"id\":\"functions.f:7\""));
+  assert_non_null(strstr(r.calls.data, "\"id\":\"g:8\""));
+  assert_non_null(strstr(r.calls.data, "\"id\":\"functions.h:2\""));
+  stop(&r);
+}
+
 /* Any bytes: nothing is read or written outside, and what is no call is not lost. */
 static void test_random_bytes(void** state) {
   (void)state;
@@ -352,6 +396,11 @@ static void test_random_bytes(void** state) {
                                        "[ARGS]",
                                        "<|tool_call|>",
                                        "<|/tool_call|>",
+                                       "<|tool_calls_section_begin|>",
+                                       "<|tool_call_begin|>",
+                                       "<|tool_call_argument_begin|>",
+                                       "<|tool_call_end|>",
+                                       "<|tool_calls_section_end|>",
                                        "<function=f>",
                                        "</function>",
                                        "<parameter=a>",
@@ -362,7 +411,7 @@ static void test_random_bytes(void** state) {
                                        "</arg_value>"};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
-    start(&r, 1 + round % 6);
+    start(&r, 1 + round % 7);
     for (uint32_t i = 0; i < round % 24; ++i) {
       const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
       accrt_http_tools_push(&r.tools, piece, strlen(piece));
@@ -447,7 +496,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
       cmocka_unit_test(test_calls_alone),         cmocka_unit_test(test_calls_behind_reasoning),
-      cmocka_unit_test(test_random_bytes),
+      cmocka_unit_test(test_random_bytes),        cmocka_unit_test(test_ids_of_kimi),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

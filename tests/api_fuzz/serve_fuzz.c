@@ -551,7 +551,7 @@ static void call_accrt_http_start(fuzz_t* f) {
   format->model = text(f);
   format->created = number(f, 3);
   format->top_logprobs = (uint32_t)number(f, 5);
-  format->tools = one_in(f, 2) ? (uint32_t)number(f, 7) : 0;
+  format->tools = one_in(f, 2) ? (uint32_t)number(f, 8) : 0;
   format->text_parameters = text(f);
   format->reasoning = one_in(f, 2) ? (uint32_t)number(f, 5) : 0;
   const char** prefixes = block(f, 4 * sizeof *prefixes);

@@ -30,7 +30,8 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
 
 @pytest.mark.parametrize("template, form", [
     ("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("<|python_tag|>", "llama3_json"), ("<tool_call><function=", None), ("{{ messages }}", None),
-    ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"), ("<|tool_call|>", "granite"), ("<seed:tool_call><function=f><parameter=a></parameter>", None),
+    ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"), ("<|tool_call|>", "granite"),
+    ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "kimi_k2"), ("<seed:tool_call><function=f><parameter=a></parameter>", None),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form
@@ -56,7 +57,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):
@@ -125,8 +126,9 @@ def test_marks_that_are_special_tokens_stay_in_the_text(form):
 @pytest.mark.parametrize("form, said", [
     ("qwen3_coder", '"<tool_call>\\n<function=weather>\\n<parameter=place>\\n" /[0-9]{4}/ "\\n</parameter>\\n<parameter=days>\\n" /[1-9]/ "\\n</parameter>\\n</function>\\n</tool_call>"'),
     ("glm45", '"<tool_call>weather\\n<arg_key>place</arg_key>\\n<arg_value>" /[0-9]{4}/ "</arg_value>\\n<arg_key>days</arg_key>\\n<arg_value>" /[1-9]/ "</arg_value>\\n</tool_call>"'),
+    ("kimi_k2", r'"<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"place\": \"" /[0-9]{4}/ "\", \"days\": " /[1-9]/ "}<|tool_call_end|><|tool_calls_section_end|>"'),
 ])  # fmt: skip
-def test_arguments_of_markup_have_the_types_of_the_schema(form, said, monkeypatch):
+def test_arguments_of_free_calls_have_the_types_of_the_schema(form, said, monkeypatch):
     """The model is made to write a free call by a grammar, which requests cannot have beside
     tools."""
     import accrt
@@ -143,6 +145,7 @@ def test_arguments_of_markup_have_the_types_of_the_schema(form, said, monkeypatc
     with accrt.LLM(serve.simulated(chat_template=TEMPLATE, tool_parser=form)) as one:
         (same,) = one.chat(**body).tool_calls
     assert same["function"] == call["function"]
+    assert (same["id"] == call["id"] == "functions.weather:0") == (form == "kimi_k2")
 
 
 TEXT, TEXT_OR_NULL, NO_TEXT = b"f a\n", b"?f a\n", b""

@@ -25,7 +25,7 @@ class Form(NamedTuple):
     arguments: str
     array: bool
     marked: bool  # whether `open` must come before a call
-    tags: Tuple[str, ...] = ()  # of markup, in which free calls are written; forced ones are JSON
+    tags: Tuple[str, ...] = ()  # of free calls; forced ones are JSON
 
 
 FORMS: Dict[str, Form] = {
@@ -35,6 +35,7 @@ FORMS: Dict[str, Form] = {
     "qwen3_coder": Form(_ffi.ACCRT_HTTP_TOOLS_QWEN_CODER, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<function=", "</function>", "<parameter=", "</parameter>")),
     "glm45": Form(_ffi.ACCRT_HTTP_TOOLS_GLM, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
     "granite": Form(_ffi.ACCRT_HTTP_TOOLS_GRANITE, "<|tool_call|>", "", ", ", "arguments", True, True),
+    "kimi_k2": Form(_ffi.ACCRT_HTTP_TOOLS_KIMI, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "\n", "arguments", False, True, ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")),
 }
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
