@@ -4,6 +4,7 @@ programs after `run_decompositions()`, and forms that copy a view. And polynomia
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Sequence
 
 from .from_torch import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -52,7 +53,7 @@ def as_strided(lo: Any, x: Any, size: Sequence[Any], stride: Sequence[Any], stor
     """Elements by their places in a memory that has the tensor's elements in their order."""
     if not _is_whole(lo, x):
         raise Unsupported("it goes through the memory of a tensor that is a view of another, or transposed: call contiguous() first")
-    places = lo.function.full([], storage_offset or 0, "i64")
+    places = lo.function.full([], 0 if storage_offset is None else storage_offset, "i64")
     for d, (count, step) in enumerate(zip(size, stride)):
         places = places + (lo.function.arange(count) * step).view([*[1] * d, count, *[1] * (len(size) - d - 1)])
     flat = lo.value(x).flatten()
@@ -112,8 +113,12 @@ def _type(lo: Any) -> str:
 
 @lowers("aten.bucketize.Scalar", "aten.searchsorted.Scalar")
 def place_of_number(lo: Any, a: Any, b: Any, **how: Any) -> Any:
+    import torch
+
     name, number = ("bucketize", a) if "bucketize" in str(lo.node.target) else ("searchsorted", b)
     edges = lo.value(b if name == "bucketize" else a)
+    if isinstance(number, float) and edges.dtype in ops_math.INTEGERS:  # as torch compares them
+        edges = edges.to_copy(dtype_of(torch.get_default_dtype()))
     one = lo.function.full([1], number, edges.dtype)
     return TABLE[f"aten.{name}.Tensor"](lo, *((one, edges) if name == "bucketize" else (edges, one)), **how).view([])
 
@@ -129,7 +134,7 @@ _POLYNOMIALS: dict[str, tuple[Callable[[Any], Any], Next]] = {
     "chebyshev_polynomial_w": (lambda x: x * 2 + 1, lambda k, x, a, b: x * b * 2 - a),
     "hermite_polynomial_h": (lambda x: x * 2, lambda k, x, a, b: x * b * 2 - a * (2 * k)),
     "hermite_polynomial_he": (lambda x: x, lambda k, x, a, b: x * b - a * k),
-    "laguerre_polynomial_l": (lambda x: 1 - x, lambda k, x, a, b: (b * (2 * k + 1) - x * b - a * k) / (k + 1)),
+    "laguerre_polynomial_l": (lambda x: 1 - x, lambda k, x, a, b: ((2 * k + 1 - x) * b - a * k) / (k + 1)),
     "legendre_polynomial_p": (lambda x: x, lambda k, x, a, b: (x * b * (2 * k + 1) - a * k) / (k + 1)),
 }
 _MOST = 64
@@ -143,10 +148,10 @@ def _polynomial(name: str) -> Callable[..., Any]:
             raise Unsupported(f"the number of the polynomial must be a whole number of up to {_MOST}, known when the bundle is made")
         x = lo.value(x).to_copy("f64")
         x = x * 2 - 1 if name.startswith("shifted_") else x
-        last, made = x * 0 + 1, first(x)
+        last, made = lo.function.full(x.shape, 1, "f64"), first(x)
         for k in range(1, n):
             last, made = made, following(k, x, last, made)
-        made = x * 0 if n < 0 else last if n == 0 else made
+        made = lo.function.full(x.shape, 0, "f64") if n < 0 else last if n == 0 else made
         return made.to_copy(_type(lo))
 
     return lower
@@ -163,4 +168,5 @@ for _name in ("i0", "i1"):
 @lowers("aten.special_spherical_bessel_j0.default")
 def spherical_bessel_j0(lo: Any, x: Any) -> Any:
     x = lo.value(x)
-    return x.eq(0).where(1.0, x.sin() / x.eq(0).where(1.0, x))
+    waves = x.eq(0).where(1.0, x.sin() / x.eq(0).where(1.0, x))
+    return x.abs().eq(math.inf).where(0.0, waves)

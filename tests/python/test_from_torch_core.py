@@ -3,6 +3,7 @@ and of operations that have a view's or another operation's form, beside torch i
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import rotation
@@ -63,6 +64,10 @@ def polynomial(name, n):
     return lambda x: getattr(special, name)(x, n)
 
 
+def edges(x, *numbers):
+    return torch.tensor(numbers) + (x.abs() > 1e9).sum()
+
+
 #: By name: what is calculated of a tensor of [3, 4].
 CALCULATED = {
     "addbmm": lambda x: torch.addbmm(x[:, :3], x.expand(2, 3, 4), x.T.expand(2, 4, 3), beta=0.5, alpha=2),
@@ -75,6 +80,9 @@ CALCULATED = {
     "a number before": lambda x: torch.remainder(7.5, x.abs() + 1), "bits of a number": lambda x: torch.bitwise_and(6, x.long().abs()) + torch.bitwise_or(1, x.long().abs()) * torch.bitwise_xor(3, x.long().abs()),
     "shifts of a number": lambda x: torch.bitwise_left_shift(3, x.long().abs() % 5) + torch.bitwise_right_shift(300, x.long().abs() % 5),
     "a number's place": lambda x: (torch.bucketize(0.25, x[0].sort()[0]), torch.searchsorted(x[0].sort()[0], 0.25, right=True)),
+    "a fraction's place among whole numbers": lambda x: (
+        *(torch.bucketize(a, edges(x, 1, 2, 3, 4), right=right) for a in (2.5, 2.0, -0.5, float("inf")) for right in (False, True)),
+        torch.searchsorted(edges(x, 1, 2, 5).int(), 1.5), torch.bucketize(3, edges(x, 1, 3, 5)), torch.bucketize(16777217.0, edges(x, 16777215, 16777216, 16777217, 16777219))),
     **{f"{name} {n}": polynomial(name, n) for name, n in (
         ("chebyshev_polynomial_t", 0), ("chebyshev_polynomial_t", 9), ("chebyshev_polynomial_u", 1), ("chebyshev_polynomial_u", 6), ("chebyshev_polynomial_v", 5),
         ("chebyshev_polynomial_w", 5), ("hermite_polynomial_h", 5), ("hermite_polynomial_he", 6), ("laguerre_polynomial_l", 7), ("legendre_polynomial_p", 8),
@@ -94,6 +102,29 @@ def test_calculated(name, instance):
 def test_strides_of_a_size_that_varies(instance):
     n = torch.export.Dim("n", max=64)
     check(Of(lambda x: (x * 2).as_strided((x.shape[0], 2), (1, 0))), (some(12),), instance, [(some(1),), (some(40),)], dynamic_shapes=(({0: n},),))
+
+
+def test_strides_from_a_place_that_varies(instance):
+    n = torch.export.Dim("n", min=2, max=64)
+    check(Of(lambda x: (x * 2).as_strided((2,), (1,), x.shape[0] - 2)), (some(12),), instance, [(some(2),), (some(40),)], dynamic_shapes=(({0: n},),))
+
+
+#: By name: what is calculated of numbers that are not all finite.
+NOT_FINITE = {name: CALCULATED[name] for name in CALCULATED if "polynomial" in name} | {
+    **{f"{name} {n}": polynomial(name, n) for name in ("chebyshev_polynomial_t", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "laguerre_polynomial_l") for n in (-1, 0, 1, 2, 3)},
+    "a spherical Bessel function": special.spherical_bessel_j0,
+}  # fmt: skip
+
+
+@pytest.mark.rotating(8)
+@pytest.mark.parametrize("name", NOT_FINITE)
+def test_of_numbers_that_are_not_finite(name, instance):
+    x = torch.tensor([float("inf"), float("-inf"), float("nan"), 0.0, -0.75, 2.5])
+    session, _ = session_of(Of(NOT_FINITE[name]), (x,), instance)
+    wanted = NOT_FINITE[name](x)
+    if not name.endswith((" -1", " 0")):
+        wanted[x.isnan()] = float("nan")  # from a number of 2 on torch gives what lay in its memory
+    torch.testing.assert_close(torch.from_numpy(np.array(called(session, (x,))[0])), wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("function", [lambda x: x.T.as_strided((2, 2), (1, 2)), lambda x: x[1:].as_strided((2, 2), (1, 2)), lambda x: (x * 2)[:, 1:].as_strided((2,), (1,))])
