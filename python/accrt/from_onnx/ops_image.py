@@ -16,10 +16,6 @@ from .values import Known, numpy_type, Unsupported
 #: For each place of a result: the places that it is made of, and their shares. Of one row for each
 #: place.
 Taps = Tuple[Any, Any]
-#: Most places that one place is made of: each is an operation.
-MOST_TAPS = 1 << 10
-
-
 #: Most places of the input that one of a result is made of: each is an operation of its own.
 MOST_TAPS = 1 << 10
 
