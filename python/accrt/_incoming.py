@@ -10,7 +10,7 @@ from . import _fast, _ffi, _nibbles
 from ._bits import FROM_ML_DTYPES, refuse_masked
 from ._library import adopted, check, created, describe, lib, need
 from ._views import (
-    DTYPES, View, _CUDA, _DLPACK_NAME, _DLPACK_OLD_NAME, _DLPACK_OLD_USED, _DLPACK_USED, _FROM_CODE, _FROM_TYPESTR, _NAMES, _pyapi,
+    DTYPES, View, _CUDA, _CUDA_MANAGED, _OF_HOST, _DLPACK_NAME, _DLPACK_OLD_NAME, _DLPACK_OLD_USED, _DLPACK_USED, _FROM_CODE, _FROM_TYPESTR, _NAMES, _pyapi,
     contiguous_strides,
 )
 from .errors import InvalidArgumentError, UnsupportedError
@@ -27,9 +27,20 @@ META = "the tensor is on torch's meta device, which has shapes and no values: pa
 
 
 def _device_of(source: Any) -> Device:
-    """Of the default instance; memory of the host, pinned or not, is the host's."""
+    """Of the default instance; memory of the host, pinned or not, is the host's, and managed memory
+    is the GPU's that the producer names."""
     kind, index = source.__dlpack_device__()
-    return default_instance().device(f"cuda:{index}" if kind == _CUDA else "host")
+    if kind in (_CUDA, _CUDA_MANAGED):
+        return default_instance().device(f"cuda:{index}")
+    return default_instance().device("host") if kind in _OF_HOST else _device_at((int(kind), index))
+
+
+def _device_at(where: tuple[int, int]) -> Device:
+    """The default instance's device that has this type and number in DLPack."""
+    for device in default_instance().devices():
+        if device.info.dlpack_device == where:
+            return device
+    raise BufferError(f"no device here has the memory of DLPack's device {where}")
 
 
 def from_dlpack(source: Any, device: Device | None = None, stream: Any = None) -> Tensor:
@@ -115,16 +126,13 @@ def _taken(capsule, target, device: Device, what: str) -> Tensor:
 def _from_capsule(capsule) -> Tensor:
     """A Tensor of what comes through DLPack's C exchange: on the default instance's device that has
     the memory."""
-    from .instance import default_instance
     managed = _pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME)
     # device_type and device_id of the DLTensor, which is at 32
     where = tuple((ctypes.c_int32 * 2).from_address(managed + 40))
-    for device in default_instance().devices():
-        if device.info.dlpack_device == where:
-            tensor = _taken(capsule, need(device, Device), device, "the producer")
-            tensor._external = True
-            return tensor
-    raise BufferError(f"no device here has the memory of DLPack's device {where}")
+    device = _device_at(where)
+    tensor = _taken(capsule, need(device, Device), device, "the producer")
+    tensor._external = True
+    return tensor
 
 
 def _same_size(known: int, bits: int, what: str) -> int:

@@ -23,7 +23,8 @@ _FROM_TYPESTR = {v: DTYPES[k] for k, v in _TYPESTR.items()}
 _FROM_CODE = {c: DTYPES[n] for n, c in _CODES.items()}
 _FROM_CODE.update({"l": DTYPES["i64"], "L": DTYPES["u64"], "c": DTYPES["u8"]})
 
-_CPU, _CUDA = 1, 2  # as DLPack numbers devices
+_CPU, _CUDA, _CUDA_MANAGED = 1, 2, 13  # as DLPack numbers devices
+_OF_HOST = (_CPU, 3, 11)  # pinned for CUDA or ROCm, too
 _DLPACK_NAME = b"dltensor_versioned"
 _DLPACK_USED = b"used_dltensor_versioned"
 _DLPACK_OLD_NAME, _DLPACK_OLD_USED = b"dltensor", b"used_dltensor"

@@ -8,6 +8,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,6 +73,32 @@ def test_a_producer_without_versions(program, device):
     del tensor
     gc.collect()
     assert not _alive
+
+
+@pytest.mark.parametrize("kind, index", [(1, 0), (3, 2), (11, 0)])
+def test_memory_of_the_host_is_taken_without_a_device(kind, index):
+    producer = OldProducer(np.arange(16, dtype=np.float32))
+    producer.__class__ = type("Pinned", (OldProducer,), {"__dlpack_device__": lambda self: (kind, index)})
+    assert accrt.from_dlpack(producer).buffer.device.name == "host:0"
+
+
+@pytest.mark.parametrize("kind", [2, 13])
+def test_memory_of_a_gpu_and_managed_memory_are_cudas(kind, monkeypatch):
+    """Managed memory is every CUDA device's own, and no host's."""
+    from accrt import _incoming
+
+    asked = []
+    monkeypatch.setattr(_incoming, "default_instance", lambda: SimpleNamespace(device=lambda name: asked.append(name)))
+    _incoming._device_of(SimpleNamespace(__dlpack_device__=lambda: (kind, 3)))
+    assert asked == ["cuda:3"]
+
+
+@pytest.mark.parametrize("where", [(8, 0), (10, 1), (14, 0)])
+def test_memory_of_a_foreign_device_is_refused_by_its_number(where):
+    producer = OldProducer(np.arange(16, dtype=np.float32))
+    producer.__class__ = type("Foreign", (OldProducer,), {"__dlpack_device__": lambda self: where})
+    with pytest.raises(BufferError, match=rf"no device here has the memory of DLPack's device \({where[0]}, {where[1]}\)"):
+        accrt.from_dlpack(producer)
 
 
 def test_a_consumer_without_versions(program):
