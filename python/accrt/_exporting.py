@@ -18,7 +18,7 @@ import types
 import warnings
 from typing import Any, Iterator, List, Optional, Set, Tuple
 
-from . import _export_hints, _torch_ones
+from . import _export_hints, _torch_ones, _torch_state
 from ._library import describe
 
 _PACKED = "their sizes are the content of a tensor: give the layer the padded sequences, and leave out what lies behind an end"
@@ -86,6 +86,7 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     from .from_torch.values import UnsupportedOperations
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    from torch.utils import _pytree as pytree
 
     def missing(error: Exception, operation: str, why: str) -> UnsupportedOperations:
         where, line = _place(error) or ("", "")
@@ -95,10 +96,15 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     before = [(bits, bits.clone()) for bits in map(_bits, _others(model))]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
-        with torch.no_grad(), kept_packed(model), _without_checks():
+        with torch.no_grad(), kept_packed(model), _without_checks(), _torch_state.kept(model, pytree.tree_leaves((args, kwargs))) as again:
             with _torch_ones.asking() as asked:
                 program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-            program._accrt_ones = _torch_ones.differing(program, [*asked, *_torch_ones.squeezed(program)], args, kwargs, model, functools.partial(_restore, before))
+
+            def restore() -> None:
+                again()
+                _restore(before)
+
+            program._accrt_ones = _torch_ones.differing(program, [*asked, *_torch_ones.squeezed(program)], args, kwargs, model, restore)
             return program
     except GuardOnDataDependentSymNode as error:
         raise missing(error, "aten.item.default", "a branch, a loop or a size depends on the content of a tensor") from error

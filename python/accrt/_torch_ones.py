@@ -17,7 +17,9 @@ import os
 import sys
 import threading
 import warnings
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Sequence, Tuple, cast
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
+
+from . import _torch_state
 
 #: Parts of torch whose lines ask about sizes for what they calculate; others ask to infer shapes.
 _ASKING = ("nn" + os.sep, "functional.py", "distributions" + os.sep)
@@ -25,9 +27,10 @@ _ASKING = ("nn" + os.sep, "functional.py", "distributions" + os.sep)
 _LARGER, _CASES = (2, 3, 7, 64, 1000), 256
 #: Of so many symbols in one condition all combinations are tried.
 _SYMBOLS = 4
-#: Of so many different sets of sizes that are 1, and with so many draws of the inputs.
-_SETS, _DRAWS = 16, 2
-_SEED = 20261130
+#: So many different sets of sizes that are 1 are tried.
+_SETS = 16
+_UNTRIED = "1 was not tried of so many sizes that are asked for"
+_SEED = 20261131
 
 
 class Asked(NamedTuple):
@@ -36,6 +39,8 @@ class Asked(NamedTuple):
 
     symbols: FrozenSet[str]
     place: str
+    #: Why 1 is refused.
+    why: str = "the model does something else for 1"
 
 
 @contextlib.contextmanager
@@ -131,7 +136,7 @@ def _kept(node: Any) -> List[Any]:
 
 
 def _is_squeeze(node: Any) -> bool:
-    return str(node.target).startswith(("aten.squeeze.", "aten.squeeze_."))
+    return str(node.target).startswith(("aten.squeeze.", "aten.squeeze_.", "aten.squeeze_copy."))
 
 
 def _shape(node: Any) -> Sequence[Any]:
@@ -152,19 +157,20 @@ def differing(program: Any, asked: Sequence[Asked], args: Tuple[Any, ...], kwarg
     for one in asked:
         if all(name in names and least.get(name, "") in ("", "0", "1", "2") for name in one.symbols):
             sets.setdefault(one.symbols, one.place)
-    wrong: Dict[FrozenSet[str], str] = {}
     together = frozenset(name for symbols in sets for name in symbols)
     tried = sorted(sets, key=lambda s: (len(s), sorted(s))) + ([together] if len(sets) > 1 and together not in sets else [])
-    for at, symbols in enumerate(tried):
-        if any(less <= symbols for less in wrong):
+    wrong: List[Asked] = []
+    count = 0
+    for symbols in tried:
+        if any(less.symbols <= symbols for less in wrong):
             continue
         place = sets.get(symbols) or " and ".join(dict.fromkeys(sets.values()))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            same = at < _SETS and _agree(program, {names[name] for name in symbols}, args, kwargs, model, restore)
-        if not same:
-            wrong[symbols] = place
-    return [Asked(symbols, place) for symbols, place in wrong.items()]
+        count += 1
+        if count > _SETS:
+            wrong.append(Asked(symbols, place, _UNTRIED))
+        elif not _agree(program, {names[name] for name in symbols}, args, kwargs, model, restore):
+            wrong.append(Asked(symbols, place))
+    return wrong
 
 
 def _symbols(program: Any) -> FrozenSet[Any]:
@@ -173,31 +179,53 @@ def _symbols(program: Any) -> FrozenSet[Any]:
 
 
 def _agree(program: Any, ones: Any, args: Tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, restore: Callable[[], None]) -> bool:
+    """Whether a model and its export give the same where these symbols are 1: of the beginning of
+    the example and of its end, with other floats if the model takes them."""
     import torch
     from torch.utils import _pytree as pytree
 
     spec = program.call_spec.in_spec
-    try:
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        # of many kinds, where the export refuses this size, say
+        warnings.simplefilter("ignore")
         order = spec.children()[1].context if hasattr(spec, "children") else spec.children_specs[1].context
         leaves = pytree.tree_leaves((args, {name: kwargs[name] for name in order}))
-        nodes = [node for node, given in _inputs(program) if given.kind.name == "USER_INPUT"]
-        shapes = [_sizes(node, ones) for node in nodes]
-        for draw in range(_DRAWS):
-            generator = torch.Generator().manual_seed(_SEED + draw)
-            given = [_cut(leaf, shape, draw, generator) for leaf, shape in zip(leaves, shapes)]
-            own = [item.clone() if isinstance(item, torch.Tensor) else item for item in given]
-            named = pytree.tree_unflatten(own, spec)
-            restore()
-            exported, written = _run(program, given)
-            restore()
-            with _kept_buffers(model) as buffers:
-                made = pytree.tree_leaves(model(*named[0], **named[1]))
-                pairs = [*itertools.zip_longest(made, exported), *zip(own, given), *((buffers[name], new) for name, new in written.items() if name in buffers)]
-                if not all(_close(a, b) for a, b in pairs):
-                    return False
-    except Exception:  # of many kinds: the model refuses this size, or its export does
-        return False
-    return True
+        shapes = [_sizes(node, ones) for node, given in _inputs(program) if given.kind.name == "USER_INPUT"]
+
+        def same(at_end: bool, others: bool) -> Optional[bool]:
+            given = [_cut(leaf, shape, at_end, generator if others else None) for leaf, shape in zip(leaves, shapes)]
+            return _same(program, given, model, restore)
+
+        generator = torch.Generator().manual_seed(_SEED)
+        if not same(False, False):
+            return False
+        at_end = same(True, True)
+        at_end = same(True, False) if at_end is None else at_end
+        return at_end is not False
+    return False
+
+
+def _same(program: Any, given: Sequence[Any], model: Any, restore: Callable[[], None]) -> Optional[bool]:
+    """Whether a model and its export give the same for these inputs. None: the model fails."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    own = [item.clone() if isinstance(item, torch.Tensor) else item for item in given]
+    named = pytree.tree_unflatten(own, program.call_spec.in_spec)
+    restore()
+    with _torch_state.kept_buffers(model):
+        before = dict(model.named_buffers(remove_duplicate=False))
+        try:
+            made = pytree.tree_leaves(model(*named[0], **named[1]))
+        except Exception:  # of many kinds
+            return None
+        made = [item.clone() if isinstance(item, torch.Tensor) else item for item in made]
+        # a buffer that the model puts in another's place is one that torch's export may not write
+        buffers = {name: before[name].clone() for name, now in model.named_buffers(remove_duplicate=False) if now is before.get(name)}
+    restore()
+    exported, written = _run(program, given)
+    pairs = [*itertools.zip_longest(made, exported), *zip(own, given), *((buffers[name], new) for name, new in written.items() if name in buffers)]
+    return all(_close(a, b) for a, b in pairs)
 
 
 def _inputs(program: Any) -> List[Tuple[Any, Any]]:
@@ -215,34 +243,19 @@ def _sizes(node: Any, ones: Any) -> List[int]:
     return made
 
 
-def _cut(leaf: Any, shape: Sequence[int], draw: int, generator: Any) -> Any:
-    """A part of an example input: its beginning, or its end with floats that are other ones."""
+def _cut(leaf: Any, shape: Sequence[int], at_end: bool, generator: Any) -> Any:
+    """The beginning or the end of an example input, with a generator of other floats."""
     import torch
 
     if not isinstance(leaf, torch.Tensor):
         return leaf
     part = leaf.detach()
     for d, size in enumerate(shape):
-        part = part.narrow(d, part.shape[d] - size if draw else 0, size)
+        part = part.narrow(d, part.shape[d] - size if at_end else 0, size)
     part = part.clone()
-    if draw and part.is_floating_point():
+    if generator is not None and part.is_floating_point():
         part += torch.randn(part.shape, generator=generator).to(part)
     return part
-
-
-@contextlib.contextmanager
-def _kept_buffers(model: Any) -> Iterator[Dict[str, Any]]:
-    """The buffers by name, which have what they had again afterwards."""
-    import torch
-
-    buffers = dict(model.named_buffers(remove_duplicate=False))
-    before = [(buffer, buffer.clone()) for buffer in buffers.values()]
-    try:
-        yield buffers
-    finally:
-        with torch.no_grad():
-            for buffer, content in before:
-                buffer.copy_(content)
 
 
 def _run(program: Any, given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
@@ -291,10 +304,10 @@ def refused(program: Any, shapes: Mapping[str, Sequence[Any]], limits: Mapping[s
     """The sets of symbols that must not all be 1, and why, as a call and a warning say it."""
     given = getattr(program, "_accrt_ones", None)
     found = []
-    for symbols, place in squeezed(program) if given is None else given:
-        if all(limits.get(name, (2,))[0] == 1 for name in symbols):
-            said = " or ".join(_larger(name, shapes) for name in sorted(symbols))
-            found.append((symbols, f"torch's export holds only where {said}, because the model does something else for 1 in {place}"))
+    for asked in squeezed(program) if given is None else given:
+        if all(limits.get(name, (2,))[0] == 1 for name in asked.symbols):
+            said = " or ".join(_larger(name, shapes) for name in sorted(asked.symbols))
+            found.append((asked.symbols, f"torch's export holds only where {said}, because {asked.why} in {asked.place}"))
     return found
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import accrt
 import rotation
+from accrt import _torch_ones
 from accrt.from_torch import convert, Method
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -54,6 +55,8 @@ ROWS = {
     "squeeze of all": (lambda x: x.unsqueeze(1).squeeze(), True),
     "squeeze of two": (lambda x: x.unsqueeze(1).squeeze((0, 1)), True),
     "squeeze of all, then a sum": (lambda x: x.unsqueeze(1).squeeze().sum(), False),
+    "squeeze to a copy": (lambda x: torch.squeeze_copy(x, 0) * 2, True),
+    "squeeze to a copy, of all": (lambda x: torch.squeeze_copy(x.unsqueeze(1)), True),
     "squeeze of another": (lambda x: x.unsqueeze(1).squeeze(1) * 2, False),
     "a loop": (looped, True),
     "a mask": (without_mask, False),
@@ -121,13 +124,113 @@ class Counting(torch.nn.Module):
         return self.seen * self.calls[0]
 
 
-def test_a_model_is_as_before_where_one_row_was_tried(instance):
-    model = Counting()
-    session, _ = session_of(model, (rows(5, 4),), instance, dynamic_shapes=({0: n},))
-    assert not model.seen.any() and not model.calls[0].any()
-    for count in (1, 3):
+def as_one(x):
+    """What is the same for one row, which it asks for."""
+    return x.sum(0) if x.shape[0] > 1 else x[0]
+
+
+class Joined(torch.nn.Module):
+    """As a cache of keys: it has what all calls gave."""
+
+    kv = None
+
+    def forward(self, x):
+        self.kv = x if self.kv is None else torch.cat([self.kv, x])
+        return self.kv.sum(0) + as_one(x)
+
+
+class Listed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.by_name, self.names, self.held = [], {"all": []}, set(), Held()
+
+    def forward(self, x):
+        self.seen.append(x)
+        self.by_name["all"].append(x)
+        self.names.add(len(self.seen))
+        self.held.rows = self.held.rows + [x]
+        return as_one(x) * len(self.seen) + len(self.by_name["all"]) + len(self.names) + len(self.held.rows)
+
+
+class Held:
+    """An object of a module that is no module."""
+
+    def __init__(self):
+        self.rows = []
+
+
+class Numbered(torch.nn.Module):
+    """In a module in it, a number and a buffer that is another tensor after each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.within = torch.nn.Module()
+        self.within.n = 0
+        self.within.register_buffer("last", torch.zeros(4))
+
+    def forward(self, x):
+        self.within.n += 1
+        self.within.last = self.within.last + as_one(x)
+        return self.within.last * self.within.n
+
+
+@pytest.mark.parametrize("kind", [Counting, Joined, Listed, Numbered])
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
+def test_a_model_is_as_before_where_one_row_was_tried(kind, instance):
+    model, fresh, generator = kind(), kind(), torch.get_rng_state()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        session, _ = session_of(model, (rows(5, 4),), instance, dynamic_shapes=({0: n},))
+    assert not [one for one in told if "because" in str(one.message)]
+    assert torch.equal(torch.get_rng_state(), generator)
+    for at, count in enumerate((1, 3)):
         x = rows(count, 4)
-        np.testing.assert_allclose(np.asarray(session.forward(x.numpy())), model(x).numpy(), rtol=1e-5, atol=1e-5)
+        wanted = fresh(x)
+        assert torch.equal(model(x), wanted)
+        if kind is Counting or not at:  # the others have a state that no bundle keeps
+            np.testing.assert_allclose(np.asarray(session.forward(x.numpy())), wanted.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_random_model_does_not_move_torchs_state():
+    class Shaken(torch.nn.Module):
+        def forward(self, x):
+            return as_one(x) + torch.rand(4) * 0 if x.shape[0] == 1 else as_one(x)
+
+    before = torch.get_rng_state()
+    convert(Shaken(), (rows(5, 4),), dynamic_shapes=({0: n},))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Looked(torch.nn.Module):
+    """Takes floats as places of a table, which other floats have not."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(3, 4).requires_grad_(False)
+
+    def forward(self, x):
+        found = self.table(x.long())
+        return found * self.factor if x.shape[0] == 1 else found + found
+
+
+@pytest.mark.parametrize("factor, is_other", [(2, False), (3, True)])
+@pytest.mark.parametrize("example", [[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [1.0, 2.0, 2.0]])
+def test_other_floats_need_not_be_a_models(factor, is_other, example, instance):
+    model = Looked()
+    model.factor = factor
+    with torch.no_grad():
+        model.table.weight[int(example[0])] = 0  # of the example's beginning both are the same
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        session_of(model, (torch.tensor(example),), instance, dynamic_shapes=({0: n},))
+    assert any("does something else for 1" in str(one.message) for one in told) == is_other
+
+
+def test_what_was_not_tried_is_told_as_that(monkeypatch):
+    monkeypatch.setattr(_torch_ones, "_SETS", 1)
+    model = Of(lambda x: (x * 2 if x.shape[0] == 1 else x + x) * (1 if x.shape[1] == 1 else 1.0))
+    with pytest.warns(UserWarning, match=r"shape\[\d\] > 1, because 1 was not tried of so many sizes that are asked for in .*: other sizes"):
+        convert(model, (rows(5, 4),), dynamic_shapes=(({0: n, 1: m},),))
 
 
 def test_a_least_size_of_three_needs_no_condition():
