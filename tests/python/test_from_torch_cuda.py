@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
 import test_from_torch as others  # noqa: E402  - which needs torch
+import test_from_torch_core as core  # noqa: E402
 import test_from_torch_operations as operations  # noqa: E402
 
 F, A = torch.nn.functional, torch.ops.aten
@@ -36,6 +37,11 @@ def wide(tensor):
 #: What test_from_torch.py's functions do not use. x is float [3, 4], i integers, b booleans of the
 #: same shape; m is [4, 4], s [1, 4, 6, 6], v [1, 4, 4, 6, 6].
 MORE = {
+    "core": lambda x, i, b, m, s, v: (A._adaptive_avg_pool2d(s, [3, 2]), A._adaptive_avg_pool3d(v, [2, 3, 2]), A.convolution(x[None], W1, None, [1], [0], [1], False, [0], 1),
+                                      A.native_group_norm(s, ONES, ONES, 1, 4, 36, 2, 1e-5)[0], A.native_layer_norm(x, [4], ONES, ONES, 1e-5)[0]),
+    "copies of views": lambda x, i, b, m, s, v: (A.alias_copy(x), A.detach_copy(x), A.narrow_copy(x, 1, 1, 2), A.split_with_sizes_copy(x, [1, 2])[1],
+                                                 A.squeeze_copy.dim(x[None], 0), A.squeeze_copy.dims(x[None], [0]), A.t_copy(x), A.unfold_copy(x, 1, 2, 1),
+                                                 A.as_strided_copy(x, [2, 2], [1, 2])),
     "bits": lambda x, i, b, m, s, v: (A.__lshift__.Tensor(i, i), A.__rshift__.Tensor(i, i), A.__xor__.Scalar(i, 3), A.bitwise_and.Tensor(i, i),
                                       A.bitwise_or.Scalar(i, 1), A.bitwise_or.Tensor(i, i), A.bitwise_xor.Scalar(i, 1), A.bitwise_xor.Tensor(i, i),
                                       A.bitwise_left_shift.Tensor_Scalar(i, 1), A.bitwise_right_shift.Tensor(i, i), A.bitwise_right_shift.Tensor_Scalar(i, 1),
@@ -82,9 +88,11 @@ SIZES = {
     "made": lambda x: (x + A.new_zeros(x, x.shape), x + A.empty_like(x) * 0, x + A.new_empty(x, x.shape) * 0, A.full_like(x, 2) + x, A.ones_like(x) + x,
                        A.zeros(x.shape) + x, A.ones(x.shape) + x, A.full(x.shape, 2.0) + x, A.empty.memory_format(x.shape) * 0 + x, A.scalar_tensor(x.shape[0]) + x,
                        A.arange(x.shape[0]) + x[:, 0], A.arange.start(1, 1 + x.shape[0]) + x[:, 0], A.arange.start_step(0, 2 * x.shape[0], 2) + x[:, 0]),
+    "empty": lambda x: (A.empty_strided([x.shape[0], 4], [4, 1]).zero_() + x, A.empty_permuted([x.shape[0], 4], [0, 1]).zero_() + x),
     "copies": lambda x: (A.lift_fresh(x), A.lift_fresh_copy(x), A.zero(x) + 1, A.fill.Scalar(x, 2), A.new_full(x, x.shape, 2) + x),
 }  # fmt: skip
 EXAMPLES = {**others.OPERATIONS, **operations.OPERATIONS, **{f"recurrent {name}": (layer, (12, 3, 4)) for name, layer in operations.LAYERS.items()},
+            **{f"core {name}": (function, (3, 4)) for name, function in core.CALCULATED.items()},
             **{f"more {name}": (function, None) for name, function in MORE.items()},
             **{f"sizes {name}": (function, (3, 4)) for name, function in SIZES.items()}}  # fmt: skip
 
@@ -140,7 +148,8 @@ def test_operation_has_kernels_for_cuda(name, used):
 def test_the_examples_have_every_operation_of_the_table(used, request):
     if sum(item.name.startswith("test_operation_has") for item in request.session.items) < len(EXAMPLES):
         pytest.skip("only some of the examples ran")
-    assert not {target for target in set(TABLE) - used - ELSEWHERE if is_torchs(target)}
+    missing = sorted(target for target in set(TABLE) - used - ELSEWHERE if is_torchs(target))
+    assert not missing, " ".join(missing)
 
 
 def test_what_has_no_kernel_is_found():
