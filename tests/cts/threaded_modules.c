@@ -100,7 +100,7 @@ static void module_unload(accrt_driver_module_t* module) {
   deallocate(module->device->base.driver->environment, module, module->size_bytes);
 }
 
-/* Whether a parameter that both have lies elsewhere. How many there are, their block's size says. */
+/* Whether a parameter that both have lies elsewhere. Their block's size says how many there are. */
 static int parameters_differ(const image_entry_t* found, const accrt_kernel_def_t* declared) {
   for (uint32_t i = 0; i < declared->param_count && i < IMAGE_PARAMETERS; ++i) {
     if (found->parameters[i].offset_bytes != declared->params[i].offset_bytes ||
