@@ -720,7 +720,12 @@ def test_each_mutant_changes_the_driver():
     ids=[m[0].replace(" ", "-") for m in MUTANTS + THREADED_MUTANTS],
 )
 def test_mutant(source, obligation, old, new, test, tmp_path):
-    passed, said = run(build(tmp_path, mutate(source, obligation, old, new), "mutant"), test, patience_ms=4000)
+    """Some mutants show only where two threads meet: what three runs do not catch is not caught."""
+    mutant = build(tmp_path, mutate(source, obligation, old, new), "mutant")
+    for _run in range(3):
+        passed, said = run(mutant, test, patience_ms=4000)
+        if not passed:
+            break
     assert not passed, f"'{obligation}' can be broken, and {test} passes:\n{said[-2000:]}"
 
 
