@@ -302,7 +302,7 @@ void section_graph(void) {
   T(cuGraphAddEventRecordNode(&nodes[0], graph, NULL, 0, event));
   T(cuGraphAddEventRecordNode(&nodes[1], graph, NULL, 0, NULL));
   T(cuGraphInstantiateWithFlags(&exec, graph, 0));
-  be_late(stream, 50);
+  be_late(stream);
   T(cuGraphLaunch(exec, stream));
   T(cuEventQuery(event));
   T(cuEventSynchronize(event));

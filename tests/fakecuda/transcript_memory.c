@@ -313,7 +313,7 @@ void section_copy(void) {
   /* A pageable source may be used again at once; a pageable target is there on return. */
   cuMemsetD32(b, 0, 1024);
   cuCtxSynchronize();
-  be_late(stream, 50);
+  be_late(stream);
   memset(plain, 1, 4096);
   T(cuMemcpyAsync(b, host, 4096, stream));
   memset(plain, 2, 4096);
