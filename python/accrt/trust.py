@@ -162,12 +162,20 @@ def signing_key() -> SigningKey:
         try:
             new = SigningKey.generate()
             new.write(path)
-            new.write_public(os.path.join(trusted, "own.pem"))
+            _trust_own(new, trusted)
         except AlreadyExistsError:
             pass
     key = SigningKey.read(path)
     _remember(key.public_key, b"")
     return key
+
+
+def _trust_own(key: SigningKey, trusted: str) -> None:
+    """Writes the public half. The file own.pem may be there, and be another user's key."""
+    try:
+        key.write_public(os.path.join(trusted, "own.pem"))
+    except AlreadyExistsError:
+        key.write_public(os.path.join(trusted, f"own-{key.public_key.hex()[:16]}.pem"))
 
 
 def _remember(key: bytes, root: bytes) -> None:

@@ -430,6 +430,40 @@ def accx(*arguments, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+def others_key(folder: pathlib.Path) -> pathlib.Path:
+    """The public key that another user sends: a file that is called own.pem, as each user's is."""
+    folder.mkdir()
+    key = trust.SigningKey.generate()
+    key.write_public(folder / "own.pem")
+    return folder / "own.pem"
+
+
+@needs_crypto
+def test_another_users_key_does_not_take_the_place_of_the_own_one(home, tmp_path):
+    (home / "trusted").mkdir(parents=True)
+    sent = others_key(tmp_path / "sent").rename(home / "trusted" / "own.pem")
+    other = sent.read_bytes()
+    path = compiled(tmp_path / "m.accx")
+    own = trust.SigningKey.read(home / "signing-key.pem").public_key
+    assert sent.read_bytes() == other
+    assert trust.read_public_key(home / "trusted" / f"own-{own.hex()[:16]}.pem") == own
+    assert twice(path) == [0, 2, 4, 6]
+
+
+@needs_tool
+@needs_crypto
+def test_the_tool_keeps_the_name_own_for_the_own_key(home, tmp_path):
+    sent = others_key(tmp_path / "sent")
+    line = accx("trust", "add", sent, code=1)
+    assert "'own' is the name of your own key" in line and "--name" in line
+    accx("trust", "add", sent, "--name", "own")
+    made = accx("keygen")
+    own = trust.SigningKey.read(home / "signing-key.pem").public_key
+    assert str(home / "trusted" / f"own-{own.hex()[:16]}.pem") in made
+    path = compiled(tmp_path / "m.accx")
+    accx("run", path, "--function", "twice", "--symbol", "n=4")
+
+
 @needs_tool
 @needs_crypto
 def test_the_tool_and_python_share_keys(home, tmp_path):

@@ -20,6 +20,21 @@ static int write_one(accrt_instance_t* instance, const char* path, uint32_t kind
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
 }
 
+/* Adds the user's public key to the trusted ones. The file own.pem may be there, and be another
+ * user's key. */
+static int trust_own(accrt_instance_t* instance, made_t* made) {
+  made->public_path = accx_text("%s/own.pem", accx_trusted_folder());
+  const accrt_status_t status =
+      accx_write_key(instance, made->public_path, ACCRT_KEY_PUBLIC, &made->key);
+  if (status == ACCRT_OK)
+    return ACCX_OK;
+  if (status != ACCRT_ERROR_ALREADY_EXISTS)
+    return accx_fail_status(status, "%s", made->public_path);
+  made->public_path =
+      accx_text("%s/own-%.16s.pem", accx_trusted_folder(), accx_key_hex(&made->key));
+  return write_one(instance, made->public_path, ACCRT_KEY_PUBLIC, &made->key);
+}
+
 static int make_pair(accrt_instance_t* instance, const accx_args_t* args, made_t* made) {
   accrt_key_t key;
   const char* output = accx_args_value(args, "output");
@@ -32,11 +47,14 @@ static int make_pair(accrt_instance_t* instance, const accx_args_t* args, made_t
   if (status != ACCRT_OK)
     return accx_fail_status(status, "keygen");
   made->private_path = output ? output : accx_signing_key_path();
-  made->public_path =
-      output ? accx_text("%s.pub", output) : accx_text("%s/own.pem", accx_trusted_folder());
   code = write_one(instance, made->private_path, ACCRT_KEY_PRIVATE, &key);
   explicit_bzero(&key, sizeof key);
-  return code ? code : write_one(instance, made->public_path, ACCRT_KEY_PUBLIC, &made->key);
+  if (code)
+    return code;
+  if (!output)
+    return trust_own(instance, made);
+  made->public_path = accx_text("%s.pub", output);
+  return write_one(instance, made->public_path, ACCRT_KEY_PUBLIC, &made->key);
 }
 
 static int make_secret(accrt_instance_t* instance, const accx_args_t* args, made_t* made) {

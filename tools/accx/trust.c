@@ -70,6 +70,8 @@ static int add(accrt_instance_t* instance, const accx_args_t* args) {
   const char* until = accx_args_value(args, "until");
   const char* name = given ? given : name_of_file(file);
   int code = check_name(name);
+  if (!code && !given && strcmp(name, "own") == 0)
+    code = accx_fail(ACCX_FAILED, "'own' is the name of your own key: give another --name");
   if (!code)
     code = accx_make_config();
   if (code)
@@ -399,22 +401,23 @@ const accx_verb_t accx_verb_trust = {
     .min_operands = 1,
     .max_operands = 3,
     .summary = "the keys whose signatures this user trusts, for what, and how long",
-    .details = "Machine code that a trusted key has signed runs, with accx and in Python. They are "
-               "public keys in\n"
-               "${XDG_CONFIG_HOME:-~/.config}/accrt/trusted; `path` prints that folder, for "
-               "programs in C: they get\n"
-               "it by option trust.keys or by ACCRT_TRUST_KEYS. `role`, `expire`, `revoke` and "
-               "`floor` write its file\n"
-               "trust.rules, which restricts them. What is revoked stays so; a floor is of "
-               "bundles by their metadata's\n"
-               "name and version.\n"
-               "\n"
-               "Examples:\n"
-               "  accx trust add release.pem.pub --name acme --role code --until 2027-01-31\n"
-               "  accx trust list\n"
-               "  accx trust revoke acme --reason 'lost laptop'\n"
-               "  accx trust floor llama-8b 12\n"
-               "  ACCRT_TRUST_KEYS=$(accx trust path) ./embed model.accx\n",
+    .details =
+        "Machine code that a trusted key has signed runs, with accx and in Python. They are "
+        "public keys in\n"
+        "${XDG_CONFIG_HOME:-~/.config}/accrt/trusted; `path` prints that folder, for "
+        "programs in C: they get\n"
+        "it by option trust.keys or by ACCRT_TRUST_KEYS. `role`, `expire`, `revoke` and "
+        "`floor` write its file\n"
+        "trust.rules, which restricts them. A revoked key stays revoked. A floor is the lowest "
+        "version of a\n"
+        "bundle that runs: its metadata has name and version.\n"
+        "\n"
+        "Examples:\n"
+        "  accx trust add release.pem.pub --name acme --role code --until 2027-01-31\n"
+        "  accx trust list\n"
+        "  accx trust revoke acme --reason 'lost laptop'\n"
+        "  accx trust floor llama-8b 12\n"
+        "  ACCRT_TRUST_KEYS=$(accx trust path) ./embed model.accx\n",
     .options = options,
     .run = run_trust,
     .operand_kind = ACCX_READS,
