@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from operator import index as _index
-from typing import Any, Callable, Iterable, List, TypeVar
+from typing import Any, Callable, Iterable, List, NoReturn, TypeVar
 
 from . import _ffi, errors
 from ._system import check_search
@@ -236,6 +236,14 @@ def _owner(kind: str) -> type:
 _Self = TypeVar("_Self", bound="Handle")
 
 
+def not_copied(self: object, protocol: object) -> NoReturn:
+    """The `__reduce_ex__` of classes whose objects belong to this process. It also answers
+    copy.copy and copy.deepcopy."""
+    name = type(self).__name__
+    article = "an" if name[0] in "AEIOU" or name.isupper() else "a"
+    raise TypeError(f"{article} {name} is a handle of this process: it can be neither copied nor pickled; another process makes its own")
+
+
 def never_raises(show: Callable[..., str]) -> Callable[..., str]:
     """Makes a `__repr__` that says what is wrong where it cannot say more: closed, broken, in a
     forked child."""
@@ -291,11 +299,8 @@ class Handle:
         returned."""
         self._pointer = None
 
-    def __reduce_ex__(self, protocol):
-        # A copy would share the one reference, and end it. This also answers copy.copy and
-        # copy.deepcopy.
-        name = type(self).__name__
-        raise TypeError(f"a{'n'[:name[0] in 'AEIOU']} {name} is a handle of this process: it can be neither copied nor pickled; another process makes its own")
+    # A copy would share the one reference, and end it.
+    __reduce_ex__ = not_copied
 
     def __enter__(self: _Self) -> _Self:
         return self

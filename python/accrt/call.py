@@ -14,7 +14,7 @@ from ._advice import advised
 from ._alone import alone, in_use
 from ._bits import BIT_TYPES, bits_of
 from ._copies import copied_view
-from ._library import Handle, c_text, check, created, describe, int64, last_error, lib, need, never_raises, number
+from ._library import Handle, c_text, check, created, describe, int64, last_error, lib, need, never_raises, not_copied, number
 from ._threads import start
 from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Signature
@@ -538,6 +538,11 @@ class Function:
         self.signature = prepared.signature
         self._prepared = prepared
         self.__doc__ = prepared.doc
+
+    __reduce_ex__ = not_copied
+
+    def __copy__(self) -> Function:
+        return self
 
     def index(self, name: str) -> int:
         """Position of an argument: inputs first, then results."""

@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import Callable, Iterable, NamedTuple, Sequence
 
 from . import _ffi
-from ._library import Handle, c_path, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, struct, text
+from ._library import Handle, c_path, c_text, check, created, describe, filled, last_error, lib, need, never_raises, not_copied, number, struct, text
 from ._waits import SHORT_NS, SLICE_NS, apart
 from .errors import InvalidArgumentError, TimeoutError
 from .instance import Device, Instance
@@ -194,6 +194,7 @@ class Kernel:
 
     __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_accesses", "_types", "_definition", "_idle",
                  "_grid", "_borrowed", "_aligns", "__weakref__")
+    __reduce_ex__ = not_copied
 
     def __init__(self, pack: KernelPack, handle) -> None:
         self._owner = need(pack, KernelPack, "pack")

@@ -18,7 +18,7 @@ import os
 from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _ffi, errors
-from ._library import lib, never_raises
+from ._library import lib, never_raises, not_copied
 from .errors import Error
 from .serve import embedding as _embedding
 from .serve import engine as _engine
@@ -147,6 +147,8 @@ class LLM:
         model: a folder, a .gguf file or a bundle; or what accrt.serve.load has returned.
         options: those of accrt-serve for the engine and the model, by the same names.
     """
+
+    __reduce_ex__ = not_copied
 
     def __init__(self, model: Any, *, progress: Any = None, **options: Any) -> None:
         _options.known(options, [_engine.OPTIONS, _load.OPTIONS], "LLM")

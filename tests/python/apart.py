@@ -39,8 +39,8 @@ class Answer(NamedTuple):
 
 
 class Apart:
-    """A process that calls a function: "module:name", with arguments and results of JSON. `first` is
-    the argument of a call that makes ready what all calls use, and is not counted."""
+    """A process that calls a function: "module:name", with arguments and results of JSON. `first`
+    is the argument of a call that makes ready what all calls use, and is not counted."""
 
     def __init__(self, function: str, first: object) -> None:
         self.command = [sys.executable, "-c", CHILD, function, json.dumps(first)]

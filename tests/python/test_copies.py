@@ -1,194 +1,110 @@
-"""`copy=True`: arrays that are strided, of the other byte order or misaligned, memoryviews, nested
-lists, numbers; each is copied where the runtime cannot take it as it lies, and refused without."""
-import array
-import ctypes
-import fractions
-import math
-import random
-import struct
+"""copy, copy.deepcopy and pickle of what users hold: each works, or is one line that says what to
+do. What torch's own venv has is in test_torch_modules.py and test_torch_operators.py."""
+from __future__ import annotations
+
+import copy
+import pickle
 
 import numpy as np
 import pytest
-import rotation
 
 import accrt
-from accrt import _copies
-from accrt.tensor import DTYPES
+import rotation
+from accrt import bundle_reader
+from accrt.compiler import compile, Module
+from accrt.compiler import expr as ex
 
-RNG = np.random.default_rng(5)
+pytestmark = pytest.mark.quick_kernels
+
+KERNEL = """
+int32_t twice(const accrt_kernel_environment_t* environment, const accrt_kernel_dispatch_t* dispatch, const accrt_kernel_workgroup_t* workgroup) {
+  const twice_params_t* p = dispatch->params;
+  p->y[0] = 2 * p->x[0];
+  return 0;
+}
+"""
+WAYS = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+def module(weight):
+    m = Module("copied")
+    n = m.symbol("n", maximum=64)
+    w = m.constant("w", weight)
+    f = m.function("forward")
+    x = f.input("x", "f32", [n, 4])
+    f.result("y", x @ f.constant(w) + 1.0)
+    f.result("size", f.full([], n * 2 + 1, "i64"))
+    return m
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    from accrt.compiler import Module, compile
-    path = str(tmp_path_factory.mktemp("copies") / "m.accx")
-    m = Module("copies")
-    n, k = m.symbol("n", minimum=0, maximum=64), m.symbol("k", minimum=0, maximum=64)
-    for dtype in ("f32", "f64", "i32"):
-        f = m.function(f"twice_{dtype}")
-        x = f.input("x", dtype, [n, k])
-        f.result("y", x + x)
-    f = m.function("line_f32")
-    x = f.input("x", "f32", [n])
-    f.result("y", x + x)
-    compile(m, path, targets=["host"])
-    return accrt.load(path, host_code="all")
+def weight():
+    return np.random.default_rng(rotation.seed()).standard_normal((4, 4)).astype(np.float32)
 
 
-def cases(dtype):
-    base = RNG.integers(0, 50, (8, 12)).astype(dtype)
-    big = base.astype(np.dtype(dtype).newbyteorder(">"))
-    raw = np.frombuffer(b"\0" * 4 + base.tobytes()[:-16] + b"\0" * 12, np.uint8)
-    misaligned = np.frombuffer(raw.data[4:4 + 40 * base.itemsize], base.dtype).reshape(5, 8)
-    return {"transposed": base.T, "every other": base[::2, 1::3], "backwards": base[::-1, ::-1], "fortran": np.asfortranarray(base),
-            "big": big, "big, strided": big[::-1, ::2], "misaligned": misaligned, "broadcast": np.broadcast_to(base[:1], (4, 12)),
-            "read-only": np.lib.stride_tricks.as_strided(base, writeable=False)[:, ::2], "empty": base[:0, ::2]}
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, weight):
+    path = tmp_path_factory.mktemp("copies") / "m.accx"
+    compile(module(weight), path)
+    return path
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
-def test_arrays(model, dtype):
-    call = getattr(model, f"twice_{dtype}")
-    for name, value in cases({"f32": "f4", "f64": "f8", "i32": "i4"}[dtype]).items():
-        wanted = 2 * value.astype(value.dtype.newbyteorder("="))
-        for given in (value, memoryview(value)):
-            assert np.array_equal(call(given, copy=True).numpy(), wanted), name
-        bound = call.bind(value, copy=True)
-        assert np.array_equal(bound().numpy(), wanted) and np.array_equal(bound().numpy(), wanted), name
-        if name not in ("misaligned", "empty"):
-            with pytest.raises((ValueError, TypeError, accrt.Error)):
-                call(value)
+@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
+def test_a_copied_module_compiles_to_the_same_bundle(tmp_path, path, weight, way):
+    copied = WAYS[way](module(weight))
+    compile(copied, tmp_path / "m.accx")
+    assert (tmp_path / "m.accx").read_bytes() == path.read_bytes()
 
 
-def test_a_strided_array_gets_one_advice(model):
-    with pytest.raises(accrt.Error) as caught:
-        model.twice_f32(np.zeros((4, 4), np.float32)[:, ::2])
-    said = str(caught.value)
-    assert said.endswith("it is not contiguous; give copy=True to have it copied") and caught.value.message in said
+def test_a_copied_module_is_apart_from_the_first(tmp_path, path, weight):
+    first = module(weight)
+    second = copy.deepcopy(first)
+    function = second.functions["forward"]
+    function.result("more", function.results[0].value * 2.0)
+    compile(first, tmp_path / "m.accx")
+    assert (tmp_path / "m.accx").read_bytes() == path.read_bytes() and len(function.results) == 3
 
 
-def test_strided_tensors(model):
-    base = RNG.standard_normal((8, 12)).astype(np.float32)
-    tensor = accrt.from_dlpack(base, model.program.device)
-    for key in ((slice(None, None, 2), slice(None, None, -3)), (slice(1, 5), slice(2, 7)), (slice(0, 0), slice(None, None, 2))):
-        assert np.array_equal(model.twice_f32(tensor[key], copy=True).numpy(), 2 * base[key])
+@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
+def test_the_operations_of_a_copied_module_may_be_many(way):
+    """Each is made of the one before: a limit of Python's ends what goes from one to the next."""
+    m = Module("long")
+    f = m.function("forward")
+    x = f.input("x", "f32", [4])
+    for _ in range(20_000):
+        x = x + 1.0
+    f.result("y", x)
+    assert len(WAYS[way](m).functions["forward"].body.ops) == len(f.body.ops) >= 20_000
 
 
-def test_tensors_off_the_alignment(model):
-    base = np.arange(41, dtype=np.float32)
-    given = {"a Tensor": accrt.from_dlpack(base, model.program.device)[1:]}
-    try:
-        import torch
-        given["torch's"] = torch.from_numpy(base)[1:]
-    except ImportError:
-        pass
-    for name, value in given.items():
-        assert np.array_equal(model.line_f32(value, copy=True).numpy(), 2 * base[1:]), name
-        with pytest.raises(accrt.Error, match="is not a multiple of 16; give copy=True to have it copied"):
-            model.line_f32(value)
+@pytest.mark.parametrize("way", WAYS)
+def test_sizes_are_copied(way):
+    n = ex.symbol("n")
+    for size in (n, n * 2 + 1, ex.maximum(n, ex.ceildiv(n, 3))):
+        copied = WAYS[way](size)
+        assert ex.same(copied, size) and hash(copied) == hash(size)
 
 
-def test_lists_and_numbers(model):
-    assert model.twice_f32([[1, 2.5], [3, True]], copy=True).tolist() == [[2, 5], [6, 2]]
-    assert model.twice_i32(((1, 2), (-3, 4)), copy=True).tolist() == [[2, 4], [-6, 8]]
-    assert model.twice_f64([[]], copy=True).shape == (1, 0)
-    for wrong, words in (([[1, 2], [3]], "has 1 elements"), ([[1, 2], 3], "is a number"), ([1, [2]], "is a list"), ([["a"]], "fit i32"),
-                         ([[1.5]], "fit i32"), ([[1 << 31]], "fit i32")):
-        with pytest.raises(ValueError, match=words):
-            model.twice_i32(wrong, copy=True)
-    with pytest.raises(accrt.Error):  # the rank is another
-        model.twice_i32([1, 2], copy=True)
-    with pytest.raises(TypeError):
-        model.twice_f32([[1, 2]])
-    with pytest.raises(TypeError):
-        model.twice_f32({"a": 1}, copy=True)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_read_is_copied(path, way):
+    first = bundle_reader.read(path)
+    copied = WAYS[way](first)
+    assert bytes(copied.data(copied.constants["w"])) == bytes(first.data(first.constants["w"])) and copied.functions == first.functions
 
 
-def packed(numbers, dtype: str) -> bytes:
-    """What a list becomes as an argument of this type."""
-    view = _copies._from_numbers(numbers, DTYPES[dtype])
-    return ctypes.string_at(view.c.data, len(numbers) * {"bf16": 2, "bool": 1}[dtype])
-
-
-def bf16_value(bits: int) -> fractions.Fraction:
-    """The value of a pattern without a sign; that of infinity is what would come next."""
-    exponent, mantissa = bits >> 7, bits & 127
-    return fractions.Fraction(mantissa + 128 * (exponent > 0)) * fractions.Fraction(2) ** (max(exponent, 1) - 134)
-
-
-def nearest_bf16(value: float) -> int:
-    """By exact arithmetic; ties to even."""
-    exact, low, high = abs(fractions.Fraction(value)), 0, 0x7F80
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if bf16_value(middle) <= exact else (low, middle)
-    below, above = exact - bf16_value(low), bf16_value(high) - exact
-    up = above < below or (above == below and low % 2 == 1)
-    return (low + up) | (0x8000 if math.copysign(1, value) < 0 else 0)
-
-
-def test_numbers_become_the_nearest_bf16():
-    draw = random.Random(rotation.seed())
-    numbers = [0.0, -0.0, 1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 3 * 2**-8 - 2**-40, -(1 + 2**-8 + 2**-40), 2.0**-134, 2.0**-134 * (1 + 2**-30), 1e-60, 3.3895e38]
-    for _ in range(300):
-        tie = float((bf16_value(k := draw.randrange(0x7F00)) + bf16_value(k + 1)) / 2)
-        numbers += [tie, math.nextafter(tie, math.inf), math.nextafter(tie, 0), draw.choice((-1, 1)) * math.ldexp(draw.uniform(1, 2), draw.randrange(-140, 127))]
-    found = struct.unpack(f"<{len(numbers)}H", packed(numbers, "bf16"))
-    for number, bits in zip(numbers, found):
-        assert bits == nearest_bf16(number), (number, hex(bits), hex(nearest_bf16(number)))
-    assert packed([math.inf, -math.inf, 3, True, np.float32(2)], "bf16") == struct.pack("<5H", 0x7F80, 0xFF80, 0x4040, 0x3F80, 0x4000)
-    assert packed([math.nan], "bf16") == struct.pack("<H", 0x7FC0)
-
-
-@pytest.mark.parametrize(("dtype", "wrong"), [("bf16", 1e40), ("bf16", -3.4e38), ("bf16", 1 << 128), ("bf16", "3"), ("bf16", None), ("bf16", 1j), ("bf16", b"3"),
-                                              ("bool", "3"), ("bool", 2), ("bool", 0.5), ("bool", None), ("bool", math.nan), ("bool", [1])])
-def test_what_does_not_fit_is_refused_and_not_changed(dtype, wrong):
-    with pytest.raises(ValueError, match=f"^the list does not fit {dtype}: element .1. is |and others at its depth are numbers"):
-        packed([1, wrong], dtype)
-
-
-def test_lists_of_bool():
-    assert packed([True, False, 1, 0, 1.0, np.bool_(True)], "bool") == b"\1\0\1\0\1\1"
-
-
-def test_buffers_of_other_orders(model):
-    raw = memoryview(struct.pack(">6f", *range(6)))
-    swapped = np.ndarray((2, 3), ">f4", raw)
-    assert model.twice_f32(memoryview(swapped), copy=True).tolist() == [[0, 2, 4], [6, 8, 10]]
-    fitting = memoryview(array.array("f", range(6))).cast("B").cast("f", (2, 3))
-    assert model.twice_f32(fitting, copy=True).tolist() == [[0, 2, 4], [6, 8, 10]]
-
-
-def test_what_fits_is_used_in_place(model):
-    x = np.ones((2, 2), np.float32)
-    call = model.twice_f32.bind(x, copy=True)
-    assert call().tolist() == [[2, 2], [2, 2]]
-    x[:] = 5
-    assert call().tolist() == [[10, 10], [10, 10]]
-
-
-def test_what_is_written_is_never_a_copy(tmp_path):
-    import pathlib
-    import subprocess
-    import sys
-    root = pathlib.Path(__file__).resolve().parents[2]
-    subprocess.run([sys.executable, root / "tests/golden/scale_add.py", "-o", tmp_path / "m.accx"], check=True)
-    m = accrt.load(tmp_path / "m.accx", host_code="all")
-    x, y = np.arange(8, dtype=np.float32)[::2], np.ones(4, np.float32)
-    m.scale_add(x, y, copy=True)  # updates y in place
-    assert y.tolist() == [1, 5, 9, 13]
-    for wrong in (np.ones(8, np.float32)[::2], [1.0] * 4, np.ones(4, ">f4")):
-        with pytest.raises(ValueError, match="is written"):
-            m.scale_add(x, wrong, copy=True)
-
-
-def test_other_ways_of_calling(model):
-    import asyncio
-    x = np.arange(12, dtype=np.float32).reshape(3, 4).T
-    assert np.array_equal(asyncio.run(model.twice_f32.call_async(x, copy=True)).numpy(), 2 * x)
-    call = model.twice_f32.bind(np.zeros((4, 3), np.float32))
-    call.set("x", x, copy=True)
-    assert np.array_equal(call().numpy(), 2 * x)
-    out = np.empty((4, 3), np.float32)
-    assert model.twice_f32(x, out=out, copy=True) is out and np.array_equal(out, 2 * x)
-    with pytest.raises((ValueError, accrt.Error)):
-        model.twice_f32(x, out=np.empty((3, 4), np.float32).T, copy=True)
+def test_objects_of_this_process_say_so(path, tmp_path, monkeypatch):
+    session = accrt.load(path)
+    kernel = accrt.Kernel.from_c(KERNEL, "twice", [("x", "read f32"), ("y", "write f32")], grid=lambda v: 1)
+    x = np.ones((1, 4), np.float32)
+    llm = object.__new__(accrt.LLM)
+    for item, name in ((session, "a Session"), (session.forward, "a Function"), (session.forward.bind(x), "a Call"), (kernel, "a Kernel"), (llm, "an LLM")):
+        for way in ("deepcopy", "pickle"):
+            with pytest.raises(TypeError, match=f"^{name} is a handle of this process: it can be neither copied nor pickled; another process makes its own$"):
+                WAYS[way](item)
+    # a function has nothing of its own that a copy could change
+    assert copy.copy(session.forward)(x)[0].numpy().shape == (1, 4)
+    with pytest.raises(TypeError, match="^a Kernel is a handle"):
+        copy.copy(kernel)
+    y = np.zeros(1, np.float32)
+    kernel(x[0, :1].copy(), y)
+    assert y[0] == 2

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -552,6 +554,12 @@ jax.block_until_ready(f(x, x))
 made = [f(x, x + one) for one in range(5)]
 print("ends")
 """
+
+
+def test_a_function_is_copied_and_not_pickled(rms):
+    assert copy.copy(rms) is rms and copy.deepcopy({"f": rms})["f"] is rms
+    with pytest.raises(TypeError, match="^a Function is a handle of this process: it can be neither copied nor pickled; another process makes its own$"):
+        pickle.dumps(rms)
 
 
 def test_the_process_ends_during_calls(path):

@@ -466,6 +466,10 @@ def test_a_module_says_how_it_is_saved(bundle, tmp_path):
     other.load_state_dict(torch.load(tmp_path / "weights.pt"))
     close(other(x), ours(x))
     close(copy.copy(ours)(x), ours(x))
+    operator = accrt.torch.operator(bundle, "forward", name="copies::forward")
+    assert copy.deepcopy(operator) is operator
+    with pytest.raises(TypeError, match=r"^an operator of accrt.torch cannot be pickled: another process makes its own by accrt.torch.operator\(path, function\)$"):
+        pickle.dumps(operator)
 
 
 def test_functional_calls_under_transforms(trained):

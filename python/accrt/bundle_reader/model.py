@@ -128,6 +128,9 @@ class Bundle:
     images: Dict[str, Image] = field(default_factory=dict)
     functions: List[Function] = field(default_factory=list)
 
+    def __reduce__(self) -> Any:
+        return read, (bytes(self.container.data),)
+
     def data(self, constant: Constant, component: int = 0) -> memoryview:
         """The bytes of a component, as they are in the file, once the chunks that hold them match
         their digests.

@@ -41,6 +41,15 @@ class Expr:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("expressions are immutable")
 
+    def __reduce__(self) -> Any:
+        return Expr, (self.op, self.args, self.value)
+
+    def __copy__(self) -> "Expr":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Expr":
+        return self
+
     def __hash__(self) -> int:
         return self._hash
 

@@ -257,10 +257,12 @@ class Function:
 
     def __init__(self, module: "Module", name: str, internal: bool = False, prepare: bool = False, doc: str = ""):
         self.module, self.name, self.internal, self.prepare, self.doc = module, name, internal, prepare, doc
+        # pickle and copy.deepcopy go through attributes in this order: to operations in theirs, so
+        # that none is reached through those that it is made of, however many these are
+        self.body = Block(self)
         self.inputs: List[Input] = []
         self.results: List[Result] = []
         self.required: List[Tuple[Expr, str]] = []
-        self.body = Block(self)
         self.constants: Dict[str, Value] = {}
         self._insertion = [self.body]
         self._label = ""

@@ -11,7 +11,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from .. import _backward, _dimensions, _ffi
-from .._library import filled, lib, never_raises
+from .._library import filled, lib, never_raises, not_copied
 from ..bundle import Bundle
 from ..program import Program
 from ..trust import apply as apply_trust
@@ -59,6 +59,14 @@ class Function:
         self._call = jax.custom_vjp(self._primal, nondiff_argnums=(0,))
         self._call.defvjp(self._forward, self._reverse, symbolic_zeros=True)
         self._batched = functools.lru_cache(maxsize=64)(self._with_rows)
+
+    __reduce_ex__ = not_copied
+
+    def __copy__(self) -> Function:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self
 
     def _refuse(self, bundle: Bundle) -> None:
         if self.signature.internal or self.signature.prepare:

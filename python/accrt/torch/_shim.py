@@ -7,6 +7,7 @@ _operator.py, which do the same. docs/decisions/torch-kernels-in-c.md has the re
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import ctypes
 import functools
 import os
@@ -248,6 +249,14 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return called
+
+
+def _not_pickled(entry: Any) -> Any:
+    raise TypeError("an operator of accrt.torch cannot be pickled: another process makes its own by accrt.torch.operator(path, function)")
+
+
+if _fast.native is not None:
+    copyreg.pickle(_fast.native.Entry, _not_pickled)
 
 
 def enter(overload: Any, has_autograd: bool, kernels: Optional[Kernels], operator: "Operator", plan: Any) -> None:
