@@ -151,11 +151,15 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
   6u /**< `<|tool_call|>` and a list of JSON: Granite 3, Phi-4 mini */
 /** `<|tool_call_begin|>`, an id with the name, and JSON: Kimi K2 */
 #define ACCRT_HTTP_TOOLS_KIMI 7u
+/** messages to `functions.NAME`: GPT-OSS. Only with ACCRT_HTTP_REASONING_HARMONY */
+#define ACCRT_HTTP_TOOLS_HARMONY 8u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */
 #define ACCRT_HTTP_REASONING_BRACKETS 2u /**< `[THINK]` and `[/THINK]`: Mistral */
 #define ACCRT_HTTP_REASONING_SEED 3u     /**< `<seed:think>` and `</seed:think>` */
+/** messages of the channel `analysis`: GPT-OSS. Neither of the next two is added to it */
+#define ACCRT_HTTP_REASONING_HARMONY 4u
 /** added to a form: the prompt ends with the first mark, so the text begins with reasoning */
 #define ACCRT_HTTP_REASONING_OPEN 256u
 /** added to a form and ACCRT_HTTP_REASONING_OPEN: the prompt ends within the reasoning, so white

@@ -31,7 +31,7 @@ from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, g
 from .serve.reasoning import Asked as Reasoning
 from .serve.tools import Asked
 from .serve.tools import asked as asked_of
-from .serve.text import find_reasoning, generation_prompt, template_names
+from .serve.text import find_reasoning, find_stops, generation_prompt, template_names
 
 if TYPE_CHECKING:
     import asyncio
@@ -240,18 +240,19 @@ class LLM:
             raise BadParameter("messages", f"messages is {shown(messages)}, expected a list of messages, as [{{'role': 'user', 'content': 'Hello'}}], "
                                "or a list of such lists", "invalid_type")  # fmt: skip
         several = not messages or isinstance(messages[0], (list, tuple))
-        prompts = [self._conversation(one, extra, goes_on, separate_reasoning, values, grammar) for one in (messages if several else [messages])]
+        prompts = [self._conversation(one, extra, goes_on, separate_reasoning, values, grammar, asked) for one in (messages if several else [messages])]
         outputs = self._run(prompts, values, asked)
         return outputs if several else outputs[0]
 
     def _conversation(
         self, messages: Any, extra: Dict[str, Any], goes_on: bool, separate: Optional[bool], values: Dict[str, Any], grammar: Optional[Grammar],
+        asked: Optional[Asked],
     ) -> "_Prompt":  # fmt: skip
         """As the server has it. Changes `values` where marks of reasoning are special tokens."""
         text = self._loaded.text
         found = text.chat(messages, extra, goes_on=goes_on)
         given = {"separate_reasoning": separate}
-        reasoning, values["skip_special_tokens"], grammar = find_reasoning(text, given, found, values["skip_special_tokens"], grammar)
+        reasoning, values["skip_special_tokens"], grammar = find_reasoning(text, given, found, values["skip_special_tokens"], grammar, asked)
         return _Prompt(None, found.ids, grammar, reasoning)
 
     def _asked(self, tools: Any, tool_choice: Any, parallel_tool_calls: Any) -> Optional[Asked]:
@@ -262,6 +263,7 @@ class LLM:
         """The parameters, the grammar and what the template gets beside the messages, as the server
         has them."""
         grammar = grammar_of(values)
+        values = {**values, "stop_token_ids": find_stops(self._loaded.text, values)}
         if asked is None:
             return values, grammar, extra
         grammar = asked.grammar(self._loaded.text.tokenizer.special, grammar)
@@ -337,7 +339,7 @@ class LLM:
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
         names, goes_on = _template_names(chat_template_kwargs, add_generation_prompt, continue_final_message)
         values, grammar, extra = self._with_tools(asked, _checked(parameters), names)
-        return Stream(self, self._conversation(messages, extra, goes_on, separate_reasoning, values, grammar), values, asked)
+        return Stream(self, self._conversation(messages, extra, goes_on, separate_reasoning, values, grammar, asked), values, asked)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watchers.get(loop, 0)

@@ -9,7 +9,7 @@
 struct accrt_http_calls {
   accrt_allocator_t allocator;
   http_tools_t tools;       /* of form 0: none */
-  http_thoughts_t thoughts; /* without marks: none */
+  http_thoughts_t thoughts; /* over: none */
   http_text_t content, entries, reasoning, text_parameters;
   uint32_t ended;
   _Atomic uint32_t references;
@@ -20,8 +20,10 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, const char*
   if (out_calls == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_calls is NULL");
   *out_calls = NULL;
-  if (form > ACCRT_HTTP_TOOLS_KIMI || (form == 0 && reasoning == 0))
+  if (form > ACCRT_HTTP_TOOLS_LAST || (form == 0 && reasoning == 0))
     return HTTP_FAIL(INVALID_ARGUMENT, "form %u is none of ACCRT_HTTP_TOOLS_*", form);
+  if (form == ACCRT_HTTP_TOOLS_HARMONY && reasoning != ACCRT_HTTP_REASONING_HARMONY)
+    return HTTP_FAIL(INVALID_ARGUMENT, "calls of form %u are found with its reasoning", form);
   if (reasoning != 0 && !accrt_http_thoughts_known(reasoning))
     return HTTP_FAIL(INVALID_ARGUMENT, "reasoning %u is none of ACCRT_HTTP_REASONING_*", reasoning);
   accrt_http_calls_t* calls;

@@ -460,8 +460,11 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
   accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, "format", __func__);
   if (status == ACCRT_OK)
     status = check(job, requests, count);
-  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_KIMI)
+  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_LAST)
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
+  if (status == ACCRT_OK && form.tools == ACCRT_HTTP_TOOLS_HARMONY &&
+      form.reasoning != ACCRT_HTTP_REASONING_HARMONY)
+    status = HTTP_FAIL(INVALID_ARGUMENT, "calls of form %u without its reasoning", form.tools);
   if (status == ACCRT_OK && form.reasoning != 0 && !accrt_http_thoughts_known(form.reasoning))
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of reasoning", form.reasoning);
   if (status == ACCRT_OK && job->kind == ACCRT_HTTP_EMBEDDING &&

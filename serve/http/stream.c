@@ -136,7 +136,7 @@ static thoughts_state_t read_token(http_job_t* job, http_readers_t* readers, int
     return readers->text.state;
   }
   http_thoughts_t* thoughts = &readers->tokens;
-  if (thoughts->state == THOUGHTS_OVER)
+  if (thoughts->state == THOUGHTS_OVER && thoughts->has_messages == 0)
     return THOUGHTS_OVER;
   const uint32_t was_inside = thoughts->state == THOUGHTS_INSIDE;
   size_t size;
@@ -156,16 +156,19 @@ static void put_answer_logprobs(http_job_t* job, http_choice_t* choice,
     readers->top_count = event->top_count; /* the same in all events of a request */
   const size_t width = 1 + (size_t)readers->top_count, bytes = width * sizeof *event->logprobs;
   const size_t before = undecided->size;
-  thoughts_state_t state = THOUGHTS_BEFORE;
+  uint32_t is_decided = 0; /* there is some of the answer: what follows takes none of it back */
   for (uint32_t i = 0; i < event->token_count; ++i) {
-    state = read_token(job, readers, event->tokens[i]);
-    if (state == THOUGHTS_INSIDE || state == THOUGHTS_AFTER)
+    const thoughts_state_t state = read_token(job, readers, event->tokens[i]);
+    is_decided |= state == THOUGHTS_OVER;
+    if (state == THOUGHTS_OVER || state == THOUGHTS_BEFORE) {
+      if (event->logprobs != NULL)
+        accrt_http_put(undecided, event->logprobs + i * width, bytes);
+    } else if (is_decided == 0) {
       accrt_http_text_clear(undecided);
-    else if (event->logprobs != NULL)
-      accrt_http_put(undecided, event->logprobs + i * width, bytes);
+    }
   }
   choice->waiting.failed |= undecided->failed;
-  if (undecided->size > 0 && (state == THOUGHTS_OVER || event->finish_reason != 0)) {
+  if (undecided->size > 0 && (is_decided != 0 || event->finish_reason != 0)) {
     accrt_serve_event_t known = *event;
     known.top_count = readers->top_count;
     known.token_count = (uint32_t)(undecided->size / bytes);

@@ -2,6 +2,7 @@
 #include "serve/http/thoughts.h"
 
 #include "accrt/http.h"
+#include "serve/http/harmony.h"
 
 /* No mark has its first byte a second time: what fails to match one is looked at once more. */
 static const struct {
@@ -12,6 +13,7 @@ static const struct {
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
     {"<seed:think>", "</seed:think>"},
+    {NULL, NULL}, /* messages */
 };
 
 static uint32_t kind_of(uint32_t form) {
@@ -20,6 +22,8 @@ static uint32_t kind_of(uint32_t form) {
 
 uint32_t accrt_http_thoughts_known(uint32_t form) {
   const uint32_t kind = kind_of(form);
+  if (kind == ACCRT_HTTP_REASONING_HARMONY)
+    return form == kind;
   const uint32_t is_begun = form & ACCRT_HTTP_REASONING_BEGUN;
   return kind > 0 && kind < sizeof marks / sizeof marks[0] &&
          (is_begun == 0 || (form & ACCRT_HTTP_REASONING_OPEN) != 0);
@@ -35,11 +39,14 @@ void accrt_http_thoughts_init(http_thoughts_t* t, const accrt_allocator_t* alloc
   t->state = t->entered != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
   t->begun = (form & ACCRT_HTTP_REASONING_BEGUN) != 0;
   t->reasoning = reasoning;
+  t->has_messages = kind == ACCRT_HTTP_REASONING_HARMONY;
   accrt_http_text_init(&t->held, allocator);
+  accrt_http_text_init(&t->header, allocator);
 }
 
 void accrt_http_thoughts_deinit(http_thoughts_t* t) {
   accrt_http_text_deinit(&t->held);
+  accrt_http_text_deinit(&t->header);
 }
 
 static uint32_t is_space(char byte) {
@@ -57,6 +64,11 @@ static void flush_held(http_thoughts_t* t) {
   if (t->reasoning != NULL)
     t->reasoning->failed |= t->held.failed;
   accrt_http_text_clear(&t->held);
+}
+
+void accrt_http_thoughts_put(http_thoughts_t* t, const char* bytes, size_t size) {
+  flush_held(t);
+  put(t, bytes, size);
 }
 
 static void enter(http_thoughts_t* t, thoughts_state_t state) {
@@ -99,11 +111,14 @@ static void take_inside(http_thoughts_t* t, char byte) {
       accrt_http_put(&t->held, &byte, 1);
     return;
   }
-  flush_held(t);
-  put(t, &byte, 1);
+  accrt_http_thoughts_put(t, &byte, 1);
 }
 
 size_t accrt_http_thoughts_push(http_thoughts_t* t, const char* bytes, size_t size) {
+  if (t->has_messages != 0) {
+    accrt_http_harmony_push(t, bytes, size, (http_harmony_sinks_t){0});
+    return size;
+  }
   size_t i = 0;
   for (; i < size && t->state != THOUGHTS_OVER; ++i) {
     if (t->state == THOUGHTS_INSIDE) {
@@ -129,6 +144,13 @@ void accrt_http_thoughts_end(http_thoughts_t* t) {
   enter(t, THOUGHTS_OVER);
 }
 
+static void take_messages(http_thoughts_t* t, const char* bytes, size_t size, uint32_t last,
+                          http_harmony_sinks_t sinks) {
+  accrt_http_harmony_push(t, bytes, size, sinks);
+  if (last != 0)
+    accrt_http_harmony_end(t, sinks);
+}
+
 static void put_answer(http_tools_t* tools, http_text_t* answer, const char* bytes, size_t size) {
   if (tools == NULL)
     accrt_http_put(answer, bytes, size);
@@ -138,6 +160,10 @@ static void put_answer(http_tools_t* tools, http_text_t* answer, const char* byt
 
 void accrt_http_thoughts_take(http_thoughts_t* t, const char* bytes, size_t size, uint32_t last,
                               http_tools_t* tools, http_text_t* answer) {
+  if (t->has_messages != 0) {
+    take_messages(t, bytes, size, last, (http_harmony_sinks_t){tools, answer});
+    return;
+  }
   const size_t used = accrt_http_thoughts_push(t, bytes, size);
   if (last != 0)
     accrt_http_thoughts_end(t);

@@ -376,7 +376,7 @@ static verdict_t take_plain(http_tools_t* t, char byte) {
     return AGAIN;
   }
   if (t->state == PLAIN_MARK)
-    return took_if(t->form != ACCRT_HTTP_TOOLS_KIMI || is_space(byte));
+    return took_if(t->form == ACCRT_HTTP_TOOLS_MISTRAL || is_space(byte));
   if (byte == '[' && t->name_size > 0) {
     t->state = PLAIN_MARK;
     return TOOK;
@@ -475,6 +475,8 @@ static verdict_t take_after_kimi(http_tools_t* t, char byte) {
 }
 
 static verdict_t take_after(http_tools_t* t, char byte) {
+  if (t->form == ACCRT_HTTP_TOOLS_HARMONY)
+    return TOOK; /* the message has nothing but the call */
   if (t->form == ACCRT_HTTP_TOOLS_KIMI)
     return take_after_kimi(t, byte);
   const char* close = marks_of(t).close;
@@ -667,6 +669,10 @@ static verdict_t take_markup(http_tools_t* t, char byte) {
 
 /* White space and what may be a mark are held: they are dropped before a call. */
 static void take_text(http_tools_t* t, char byte) {
+  if (t->form == ACCRT_HTTP_TOOLS_HARMONY) {
+    put_content(t, &byte, 1);
+    return;
+  }
   const char* open = marks_of(t).open;
   if (byte == open[t->matched]) {
     accrt_http_put(&t->held, &byte, 1);
@@ -768,6 +774,26 @@ static size_t take_arguments(http_tools_t* t, const char* bytes, size_t size) {
   if (t->state != ARGUMENTS && t->plain != 0)
     end_object(t);
   return used;
+}
+
+uint32_t accrt_http_tools_begin(http_tools_t* t, const char* name, size_t size) {
+  if (size == 0 || size > HTTP_CALL_NAME_BYTES)
+    return 0;
+  for (size_t i = 0; i < size; ++i)
+    if (!is_of_name(name[i]))
+      return 0;
+  begin_object(t);
+  t->committed = 0;
+  t->plain = 1;
+  memcpy(t->name, name, size);
+  t->name_size = (uint32_t)size;
+  enter(t, PLAIN_MARK);
+  return 1;
+}
+
+void accrt_http_tools_over(http_tools_t* t) {
+  flush_held(t);
+  enter(t, TEXT);
 }
 
 void accrt_http_tools_push(http_tools_t* t, const char* bytes, size_t size) {

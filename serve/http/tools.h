@@ -11,6 +11,9 @@
 
 #include "serve/http/text.h"
 
+/* The last form. */
+#define ACCRT_HTTP_TOOLS_LAST ACCRT_HTTP_TOOLS_HARMONY
+
 enum { HTTP_CALL_NAME_BYTES = 128, HTTP_CALL_KEY_BYTES = 16 };
 
 typedef struct http_tools {
@@ -30,7 +33,7 @@ typedef struct http_tools {
   uint32_t dropped;    /* and one too many */
   uint32_t entry_open; /* the last entry of `calls` */
   uint32_t has_arguments;
-  uint32_t plain; /* Mistral: a name, then arguments, without an object around them */
+  uint32_t plain; /* Mistral and others: a name, then arguments, without an object around them */
   uint32_t depth, in_string, escaped; /* in a value */
   /* Of markup: lines of a function, a space and a parameter that is a string whatever it looks
    * like, with `?` before the function if it may be null; NULL: none. Its owner's. */
@@ -47,6 +50,11 @@ void accrt_http_tools_init(http_tools_t* tools, const accrt_allocator_t* allocat
                            http_text_t* content, http_text_t* calls);
 void accrt_http_tools_deinit(http_tools_t* tools);
 void accrt_http_tools_push(http_tools_t* tools, const char* bytes, size_t size);
+/* Of ACCRT_HTTP_TOOLS_HARMONY, whose calls its reader finds: what is pushed next is a call of this
+ * name, if it is an object. 0: this is no name. */
+uint32_t accrt_http_tools_begin(http_tools_t* tools, const char* name, size_t size);
+/* Ends what was begun so. */
+void accrt_http_tools_over(http_tools_t* tools);
 /* The text has ended: what was held is given away. */
 void accrt_http_tools_end(http_tools_t* tools);
 /* Ends the open entry of `calls`, which is then complete JSON. What follows begins another. */

@@ -204,13 +204,14 @@ CLOSES = PLAIN + "{# </think> #}"
 REASONS = 'start: "<think>\\n" /[a-z]{5}/ "\\n\\n" /[a-z]{3}/ "\\n</think>\\n\\n" /[A-Z]{4}/'
 
 
-@pytest.mark.parametrize("template, name", [(PLAIN, "none"), (OPENS, "none"), (CLOSES, "think"), ("[/THINK]", "mistral"), ("</seed:think>", "seed_oss")])
+@pytest.mark.parametrize("template, name", [(PLAIN, "none"), (OPENS, "none"), (CLOSES, "think"), ("[/THINK]", "mistral"), ("</seed:think>", "seed_oss"),
+                                            ("<|end|>", "none"), ("<|start|>a<|channel|>final<|message|>", "harmony")])  # fmt: skip
 def test_the_template_says_how_the_model_reasons(template, name):
     from accrt.serve import reasoning
 
     assert reasoning.detect(template, lambda mark: False) == name
     assert reasoning.detect(PLAIN, "</seed:think>".__eq__) == "seed_oss"
-    with pytest.raises(ValueError, match="reasoning_parser is 'thinks', expected one of think, mistral, seed_oss, none"):
+    with pytest.raises(ValueError, match="reasoning_parser is 'thinks', expected one of think, mistral, seed_oss, harmony, none"):
         serve.load("simulated:", reasoning_parser="thinks")
 
 
@@ -438,3 +439,147 @@ def test_the_openai_client_reads_reasoning_and_errors():
             with pytest.raises(openai.BadRequestError) as caught:
                 client.chat.completions.create(**{**asked, "temperature": "hot"})
             assert caught.value.param == "temperature" and "temperature is 'hot', expected a number" in caught.value.message
+
+
+# ---- messages with channels, as GPT-OSS writes them ----------------------------------------------
+
+#: A template that, as GPT-OSS's does, takes reasoning as `thinking`, and one text beside calls.
+CHANNELS = """{%- for m in messages %}{% if m.role == 'assistant' %}{% if m.tool_calls and m.thinking and m.content %}{{ raise_exception('both') }}{% endif -%}
+{% if m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}{% for c in m.tool_calls or [] -%}
+<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>{{ c.function.arguments|tojson }}<|call|>
+{%- else %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>{% endfor %}
+{%- else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}},
+       "required": ["a"], "additionalProperties": False}}}  # fmt: skip
+SAYS = 'start: "<|channel|>analysis<|message|>" /[a-z]{5}/ " \\n<|end|><|start|>assistant<|channel|>final<|message|>" /[A-Z]{4}/ "\\n"'
+
+
+def test_a_conversation_with_channels():
+    """What an answer gave is taken back: reasoning by the template's name, also beside calls."""
+    call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    said = {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
+    head = "<|start|>user<|message|>x<|end|>"
+    assert prompt_of(CHANNELS, [USER, said]) == (
+        head + "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|end|><|start|>assistant")
+    for content, thinking in ((None, "Hm."), ("I add.", "Hm.\nI add.")):
+        assert prompt_of(CHANNELS, [USER, {**said, "content": content, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_1", "content": "2"}]) == (
+            f'{head}<|start|>assistant<|channel|>analysis<|message|>{thinking}<|end|><|start|>assistant to=functions.add<|channel|>commentary json<|message|>{{"a": 1}}<|call|>'
+            "<|start|>tool<|message|>2<|end|><|start|>assistant")  # fmt: skip
+    goes_on = prompt_of(CHANNELS, [USER, {"role": "assistant", "content": "Yes, "}], continue_final_message=True)
+    assert goes_on.endswith("<|start|>assistant<|channel|>final<|message|>Yes, ")
+
+
+def test_channels_are_told_apart():
+    pytest.importorskip("llguidance")
+    given = {"guided_grammar": SAYS, "max_tokens": 120}
+    with serve_http.served(model={"chat_template": CHANNELS}) as server:
+        whole = answered(server, **given).json
+        message, usage = whole["choices"][0]["message"], whole["usage"]
+        assert len(message["content"]) == 5 and message["content"].strip().isupper() and len(message["reasoning"]) == 5 and message["reasoning"].islower()
+        assert message["reasoning"] == message["reasoning_content"] and whole["choices"][0]["finish_reason"] == "stop"
+        # each byte is a token: those of the message, and those of which the last ends no mark
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": 7 + len("<|end|")}
+        deltas = [json.loads(event)["choices"][0]["delta"] for event in answered(server, **given, stream=True).events[:-1]]
+        assert "".join(delta.get("content") or "" for delta in deltas) == message["content"]
+        assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == message["reasoning"]
+        less = answered(server, **given, include_reasoning=False, logprobs=True).json
+        assert "reasoning" not in less["choices"][0]["message"] and less["choices"][0]["message"]["content"] == message["content"]
+        assert "".join(one["token"] for one in less["choices"][0]["logprobs"]["content"]) == message["content"]
+        assert less["usage"]["completion_tokens_details"] == usage["completion_tokens_details"]
+        scored = answered(server, **given, logprobs=True).json
+        assert len(scored["choices"][0]["logprobs"]["content"]) == usage["completion_tokens"]
+        cut = answered(server, **{**given, "max_tokens": 40}).json["choices"][0]
+        assert cut["finish_reason"] == "length" and cut["message"]["content"] is None
+        refused = answered(server, tools=[ADD], separate_reasoning=False)
+        assert refused.status == 400 and "harmony" in refused.error["message"]
+
+
+@pytest.mark.parametrize("given, call", [
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "integer", "minimum": 1, "maximum": 9}}}}, False),
+    ({"tools": [ADD], "tool_choice": "required"}, True),
+])  # fmt: skip
+def test_a_grammar_is_of_the_last_channel_alone(given, call):
+    """Before it may come any messages of reasoning."""
+    llguidance = pytest.importorskip("llguidance")
+    found = []
+    one = text.Text(text.Bytes(), text.ChatTemplate(CHANNELS), "harmony" if call else None)
+    try:
+        assert one.reasoning_parser == one.tool_parser == "harmony"
+        work = requests.chat({"messages": [USER], **given}, one, ["model"], 0, found.append)
+        assert work.reasoning and bool(work.tools) == call
+    finally:
+        one.close()
+    tokenizer = llguidance.LLTokenizer("byte")
+
+    def accepts(said):
+        matcher = llguidance.LLMatcher(tokenizer, found[0].text)
+        assert not matcher.get_error()
+        return matcher.try_consume_tokens(list(said.encode())) == len(said.encode()) and matcher.is_accepting()
+
+    final, called = "<|channel|>final<|message|>", "<|channel|>commentary to=functions.add <|constrain|>json<|message|>"
+    fits = [called + '{"a": 3}'] if call else [final + "7", "<|channel|>final <|constrain|>json<|message|>7"]
+    fails = [called + '{"a": 30}', called + "7", final + "7", "7"] if call else [final + "x", called + '{"a": 3}', "7"]
+    for before in ("", "<|channel|>analysis<|message|>Hm. <|channel|> é {<|end|><|start|>assistant",
+                   "<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"):  # fmt: skip
+        assert all(accepts(before + one) for one in fits) and not any(accepts(before + one) for one in fails), before
+    assert not accepts(f"<|channel|>analysis<|message|>{fits[0]}")
+
+
+def test_calls_or_an_answer_in_channels():
+    """With tools and a schema the model chooses between a call and such JSON."""
+    llguidance = pytest.importorskip("llguidance")
+    found = []
+    one = text.Text(text.Bytes(), text.ChatTemplate(CHANNELS))
+    try:
+        requests.chat({"messages": [USER], "tools": [ADD], "response_format": {"type": "json_object"}}, one, ["model"], 0, found.append)
+    finally:
+        one.close()
+    tokenizer = llguidance.LLTokenizer("byte")
+    for said, fits in (('<|channel|>final<|message|>{"b": 1}', True), ('<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1}', True),
+                       ('<|channel|>commentary to=functions.sub <|constrain|>json<|message|>{"a": 1}', False), ("<|channel|>final<|message|>1", False)):  # fmt: skip
+        matcher = llguidance.LLMatcher(tokenizer, found[0].text)
+        assert not matcher.get_error()
+        assert (matcher.try_consume_tokens(list(said.encode())) == len(said) and matcher.is_accepting()) == fits, said
+
+
+def test_marks_of_channels_that_are_tokens():
+    """They stay in the text, are named in grammars by their numbers, and two of them end it."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from accrt import _ffi
+
+    marks = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
+    made.add_special_tokens(marks)
+    number = {mark: 1 + i for i, mark in enumerate(marks)}
+    one = text.Text(text.Tokenizer(made.to_str().encode()), text.ChatTemplate(CHANNELS))
+    try:
+        found = []
+        (request,) = requests.chat({"messages": [USER], "stop_token_ids": [0], "response_format": {"type": "json_object"}}, one, ["model"], 0, found.append).requests
+        assert request.struct.flags & _ffi.ACCRT_SERVE_SPECIAL
+        assert [request.struct.stop_tokens[i] for i in range(request.struct.stop_token_count)] == [0, number["<|return|>"], number["<|call|>"]]
+        assert all(f"<[{number[mark]}]>" in found[0].text for mark in marks[:5]) and "<|" not in found[0].text
+        (request,) = requests.chat({"messages": [USER], "ignore_eos": True}, one, ["model"], 0).requests
+        assert request.struct.stop_token_count == 0
+        requests.chat({"messages": [USER], "tools": [ADD], "tool_choice": "required"}, one, ["model"], 0, found.append)
+        assert "<|" not in found[1].text
+    finally:
+        one.close()
+
+
+def test_calls_in_channels_in_this_process():
+    pytest.importorskip("llguidance")
+    say = 'start: "<|channel|>analysis<|message|>" /[a-z]{3}/ "<|end|><|start|>assistant<|channel|>commentary to=functions.add <|constrain|>json<|message|>{\\"a\\": " /[1-9]/ "}"'
+    with accrt.LLM(serve.simulated(chat_template=CHANNELS)) as llm:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("accrt.serve.tools.Asked.grammar", lambda self, special, other: other)
+            output = llm.chat([USER], tools=[ADD], guided_grammar=say, seed=1, max_tokens=150)
+            pieces = list(llm.stream_chat([USER], tools=[ADD], guided_grammar=say, seed=1, max_tokens=150))
+        (call,) = output.tool_calls
+        assert call["function"]["name"] == "add" and json.loads(call["function"]["arguments"])["a"] in range(1, 10)
+        assert output.finish_reason == "tool_calls" and output.text == "" and len(output.reasoning) == 3
+        assert "".join(one["function"]["arguments"] for piece in pieces for one in piece.tool_calls) == call["function"]["arguments"]
+        assert "".join(piece.reasoning for piece in pieces) == output.reasoning
+        again = llm.chat([USER, output.message, {"role": "tool", "tool_call_id": call["id"], "content": "2"}], max_tokens=1)
+        assert f"analysis<|message|>{output.reasoning}<|end|><|start|>assistant to=functions.add".encode() in bytes(again.prompt_token_ids)
+        with pytest.raises(serve.BadParameter, match="harmony"):
+            llm.chat([USER], tools=[ADD], separate_reasoning=False)

@@ -57,7 +57,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, harmony"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):

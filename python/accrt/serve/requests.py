@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .. import _ffi
 from . import embedding, tools
 from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Limits, Request, Grammar, adapter, checked, flag, grammar_of, known_tokens, real, shown, text, whole
-from .text import Text, find_reasoning, generation_prompt, template_names
+from .text import Text, find_reasoning, find_stops, generation_prompt, template_names
 
 
 class Work(NamedTuple):
@@ -206,7 +206,8 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     if given.get("messages") is None:
         raise BadParameter("messages", "messages is missing", "missing_parameter")
     conversation = model_text.chat(given["messages"], extra, _special(given, False), goes_on)
-    thoughts, values["skip_special_tokens"], grammar = find_reasoning(model_text, given, conversation, values["skip_special_tokens"], grammar)
+    thoughts, values["skip_special_tokens"], grammar = find_reasoning(model_text, given, conversation, values["skip_special_tokens"], grammar, asked)
+    values["stop_token_ids"] = find_stops(model_text, values)
     if thoughts is not None and thoughts.left_out:
         flags |= _ffi.ACCRT_HTTP_NO_REASONING
     request = Request(conversation.ids, values, now_ns, constrain(grammar))

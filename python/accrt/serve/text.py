@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .. import _limited
 from . import reasoning, tools
 from .embedding import Pooling
-from .parameters import BadParameter, Grammar, flag, shown, unicode
+from .parameters import MOST_TOKENS, BadParameter, Grammar, flag, shown, unicode
 
 
 class Bytes:
@@ -246,6 +246,8 @@ class Text:
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
         #: how the model marks its reasoning: one of reasoning.FORMS, or reasoning.NONE
         self.reasoning_parser = reasoning_parser or (reasoning.detect(template.source, tokenizer.has) if template is not None else reasoning.NONE)
+        if self.tool_parser == reasoning.HARMONY and reasoning_parser is None:
+            self.reasoning_parser = reasoning.HARMONY  # one reader finds both
 
     def close(self) -> None:
         """Ends the process of the chat template. The text can be used again."""
@@ -280,6 +282,8 @@ class Text:
         if "developer" not in self.template.source:
             for message in checked:
                 message["role"] = "system" if message["role"] == "developer" else message["role"]
+        if self.reasoning_parser == reasoning.HARMONY:
+            checked = [_as_messages(message) for message in checked]
         made = self._continued(checked, extra) if goes_on else self.template.render(checked, extra)
         ids = self.tokenizer.encode(unicode("messages", made), special)
         if not ids:
@@ -302,13 +306,26 @@ class Text:
         return made[:end] if made.startswith(mark + " ", end) else made[:end].rstrip()
 
 
+def _as_messages(message: Dict[str, Any]) -> Dict[str, Any]:
+    """A message as GPT-OSS's template has it: the reasoning is called `thinking`. With calls there
+    is one text before them alone."""
+    thoughts = message.get("reasoning_content")
+    if message["role"] != "assistant" or not isinstance(thoughts, str) or not thoughts:
+        return message
+    if message.get("tool_calls") and message["content"]:
+        return {**message, "thinking": f"{thoughts}\n{message['content']}", "content": ""}
+    return {**message, "thinking": thoughts}
+
+
 def find_reasoning(
-    model_text: Text, given: Dict[str, Any], conversation: Conversation, skip_special: bool, grammar: Optional[Grammar]
+    model_text: Text, given: Dict[str, Any], conversation: Conversation, skip_special: bool, grammar: Optional[Grammar], calls: Optional[tools.Asked]
 ) -> Tuple[Optional[reasoning.Asked], bool, Optional[Grammar]]:
     """How the reasoning of an answer is found, whether special tokens are left out of its text, and
-    the grammar of the text."""
+    the grammar of the text. `calls`: what the request says of tools."""
     special = model_text.tokenizer.special
     found = reasoning.asked(given, model_text.reasoning_parser, conversation.opened, conversation.begun)
+    if calls is not None and calls.form is tools.FORMS[reasoning.HARMONY] and (found is None or found.form is not reasoning.FORMS[reasoning.HARMONY]):
+        raise BadParameter("tools", "calls of the form harmony are found with the reasoning alone: not with separate_reasoning false or another --reasoning-parser", "unsupported")
     if found is None:
         return None, skip_special, _behind_text(model_text, conversation, grammar)
     if grammar is not None and found.opened:
@@ -326,6 +343,14 @@ def _behind_text(model_text: Text, conversation: Conversation, grammar: Optional
         return grammar  # such calls are found at the beginning of the text alone
     thoughts = reasoning.Asked(reasoning.FORMS[model_text.reasoning_parser], True, False)
     return reasoning.behind(grammar, thoughts, model_text.tokenizer.special) or grammar
+
+
+def find_stops(model_text: Text, values: Dict[str, Any]) -> List[int]:
+    """The `stop_token_ids` of a chat: the request's, and tokens that a model's file may leave out
+    of those that end its texts."""
+    ends = reasoning.ENDS if model_text.reasoning_parser == reasoning.HARMONY and not values["ignore_eos"] else ()
+    found = [model_text.tokenizer.special(mark) for mark in ends]
+    return [*values["stop_token_ids"], *(number for number in found if number is not None)][:MOST_TOKENS]
 
 
 def generation_prompt(given: Dict[str, Any]) -> Tuple[Optional[bool], bool]:

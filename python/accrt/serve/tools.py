@@ -12,6 +12,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import _ffi
+from . import reasoning
 from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, limited, shown
 
 
@@ -36,6 +37,8 @@ FORMS: Dict[str, Form] = {
     "glm45": Form(_ffi.ACCRT_HTTP_TOOLS_GLM, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
     "granite": Form(_ffi.ACCRT_HTTP_TOOLS_GRANITE, "<|tool_call|>", "", ", ", "arguments", True, True),
     "kimi_k2": Form(_ffi.ACCRT_HTTP_TOOLS_KIMI, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "\n", "arguments", False, True, ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")),
+    # a message with a recipient: serve/http/harmony.c
+    "harmony": Form(_ffi.ACCRT_HTTP_TOOLS_HARMONY, "<|channel|>", "", "", "", False, True, ("<|message|>", "<|call|>")),
 }
 MOST_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
@@ -79,20 +82,32 @@ class Asked(NamedTuple):
             raise BadParameter(other.parameter, f"{other.parameter} and tools with tool_choice {'required' if self.forced else 'auto'} are not supported together",
                                "unsupported")  # fmt: skip
         expressions("tools", [function.get("parameters") for function in self.choices])
+        if self.form is FORMS[reasoning.HARMONY]:
+            return limited(Grammar("tools", "lark", "\n".join(self._messages(special, other))), "json")
         lines = [f"start: calls | %json {other.text}" if other is not None else "start: calls", *self._calls(special)]
         return limited(Grammar("tools", "lark", "\n".join(lines)), "json")
+
+    def _messages(self, special: Any, other: Optional[Grammar]) -> List[str]:
+        """A message to one of the functions, behind which the model ends its turn; or an answer."""
+        channel, constrain, message = (reasoning.mark(one, special) for one in (self.form.open, reasoning.CONSTRAIN, self.form.tags[0]))
+        heads = [json.dumps(f"commentary to=functions.{function['name']} ") for function in self.choices]
+        calls = [f'call{i}: {channel} {head} {constrain} "json" {message} arguments{i}' for i, head in enumerate(heads)]
+        schemas = [f"arguments{i}: %json {_parameters(function)}" for i, function in enumerate(self.choices)]
+        answer = [f"answer_text: {reasoning.final('json', special)}", f"json: %json {other.text}"] if other is not None else []
+        start = " | ".join([*(f"call{i}" for i in range(len(calls))), *(["answer_text"] if answer else [])])
+        return [f"start: {start}", *calls, *schemas, *answer]
 
     def _calls(self, special: Any) -> List[str]:
         form = self.form
         call = " | ".join(f"call{i}" for i in range(len(self.choices)))
         lines = [f"call: {call}", *(f"call{i}: %json {_schema(function, form)}" for i, function in enumerate(self.choices))]
         if form.close:
-            lines.append(f'one: {_mark(form.open, special)} "\\n" call "\\n" {_mark(form.close, special)}')
+            lines.append(f'one: {reasoning.mark(form.open, special)} "\\n" call "\\n" {reasoning.mark(form.close, special)}')
         else:
             lines.append("one: call")
         many = "one" if self.one else f"one ({json.dumps(form.between)} one)*"
         if form.array:
-            return [f'calls: {_mark(form.open, special)} "[" {many} "]"', *lines]
+            return [f'calls: {reasoning.mark(form.open, special)} "[" {many} "]"', *lines]
         return [f"calls: {many}", *lines]
 
 
@@ -129,11 +144,6 @@ def _kinds(schema: Any, depth: int = 0) -> Set[type]:
     return found.union(*one_of)
 
 
-def _mark(text: str, special: Any) -> str:
-    number = special(text)
-    return json.dumps(text) if number is None else f"<[{number}]>"
-
-
 def _schema(function: Dict[str, Any], form: Form) -> str:
     """The schema of a call. Definitions that parameters refer to are found at its root."""
     parameters = dict(function.get("parameters") or {"type": "object", "properties": {}})
@@ -141,8 +151,18 @@ def _schema(function: Dict[str, Any], form: Form) -> str:
     whole: Dict[str, Any] = {name: parameters.pop(name) for name in ("$defs", "definitions") if name in parameters}
     whole.update({"type": "object", "properties": {"name": {"const": function["name"]}, form.arguments: parameters}, "required": ["name", form.arguments],
                   "additionalProperties": False, "x-guidance": {"whitespace_pattern": WHITESPACE}})  # fmt: skip
+    return _json(whole, function)
+
+
+def _parameters(function: Dict[str, Any]) -> str:
+    """The schema of a call's arguments alone."""
+    given = {name: value for name, value in (function.get("parameters") or {}).items() if name != "$schema"}
+    return _json({"x-guidance": {"whitespace_pattern": WHITESPACE}, **given, "type": "object"}, function)
+
+
+def _json(schema: Dict[str, Any], function: Dict[str, Any]) -> str:
     try:
-        return json.dumps(whole, allow_nan=False)
+        return json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadParameter("tools", f"the parameters of {function['name']} are no JSON: {error}") from None
 
