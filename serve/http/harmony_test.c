@@ -117,8 +117,10 @@ typedef struct reading {
 static void append(char* to, const char* bytes, uint64_t size) {
   if (size == 0)
     return;
-  assert_true(strlen(to) + size < MOST_BYTES);
-  strncat(to, bytes, (size_t)size);
+  const size_t length = strlen(to);
+  assert_true(length + size < MOST_BYTES);
+  memcpy(to + length, bytes, (size_t)size);
+  to[length + size] = '\0';
 }
 
 /* A string of JSON, up to its last quote. */
