@@ -117,6 +117,11 @@ def sequence(*parts, kind="normalizers"):
     return {"type": "Sequence", kind: list(parts)}
 
 
+def untyped(part):
+    """The same in an older form, which the package reads, too: its keys say what it is."""
+    return {key: value for key, value in part.items() if key != "type"}
+
+
 @pytest.mark.parametrize("changes, size", [
     ({"normalizer": sequence(*[REPLACE] * 3)}, 3 * 10**9),
     ({"normalizer": sequence(sequence(REPLACE, REPLACE), {**REPLACE, "pattern": {"Regex": ""}})}, 3003 * 10**6),
@@ -127,11 +132,34 @@ def sequence(*parts, kind="normalizers"):
     ({"normalizer": sequence(*[{"type": "Prepend", "prepend": "x" * 10**6}] * 70)}, 3 + 70 * 10**6),
     ({"normalizer": sequence(*[REPLACE, {"type": "NFKD"}] * 2, {"type": "Lowercase"}, {"type": "NFC"})}, 3 * 1000**2 * 11**2 * 2 * 3),
     ({"post_processor": ADDED}, 3 + 64 * 2000**2),
-], ids=range(9))  # fmt: skip
+    ({"normalizer": sequence(*[untyped(REPLACE)] * 3)}, 3 * 10**9),
+    ({"normalizer": {"normalizers": [{"prepend": "x" * 10**6}] * 70}}, 3 + 70 * 10**6),
+    ({"normalizer": sequence({**REPLACE, "normalizers": []}, *[{**REPLACE, "pattern": {"Regex": "a"}, "normalizers": []}] * 2)}, 3 * 1000 * 1001**2),
+    ({"normalizer": REPLACE, "post_processor": untyped(TWICE)}, 21 * 10**7),
+], ids=range(13))  # fmt: skip
 def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, size):
     """With the parts that the limit did not count, a text of 20 letters ended the process."""
     with pytest.raises(serve.parameters.BadParameter, match=f"a text of 3 characters is too long for this model's tokenizer, which can make {size} bytes of it"):
         tokenizer_of(**changes).encode("aaa")
+
+
+@pytest.mark.parametrize("decoders, size", [
+    ([REPLACE] * 3, 12 * 10**9), ([untyped(REPLACE)] * 3, 12 * 10**9), ([{**REPLACE, "pattern": {"Regex": ""}}] * 3, 12 * 1001**3), ([{"type": "BPEDecoder", "suffix": ""}] * 20, 12 * 3**20),
+    ([{"type": "CTC", "pad_token": "x", "word_delimiter_token": "", "cleanup": True}] * 20, 12 * 3**20), ([{"type": "WordPiece", "prefix": "", "cleanup": False}] * 40, 12 * 2**40),
+], ids=range(6))  # fmt: skip
+def test_a_decoder_that_lengthens_texts_without_end_is_not_followed(decoders, size):
+    """Six tokens ended the process. Each is a letter, and a space may stand before it."""
+    made = tokenizer_of(decoder=sequence(*decoders, kind="decoders"))
+    with pytest.raises(serve.parameters.BadParameter, match=f"6 tokens are too many for this model's tokenizer, which can make {min(size, 12 * 10**12) + 6 * 64} bytes of them"):
+        made.decode([0, 1, 0, 1, 0, 1])
+
+
+def test_tokens_that_become_a_text_are_few():
+    """A list of 16 MB took 800 MiB."""
+    made = tokenizer_of()
+    with pytest.raises(serve.parameters.BadParameter, match="8000000 tokens are too many"):
+        made.decode([0] * 8_000_000)
+    assert made.decode([0, 1] * 200_000).split() == ["a", "b"] * 200_000
 
 
 def test_honest_parts_are_followed():
@@ -289,6 +317,24 @@ def test_keys_with_odd_values_are_refused_or_read(apart, tmp_path, monkeypatch, 
         (folder / "config.json").write_text(config)
         rewritten(folder, part, **changes)
         refused_or_read(apart, folder)
+    for _ in range(6):
+        changed = json.loads(config)
+        places = list(within(changed))
+        if not places:
+            break
+        inner, key = rng.choice(places)
+        inner[key] = rng.choice(ODD)
+        print(changed)
+        (folder / "config.json").write_text(json.dumps(changed))
+        refused_or_read(apart, folder)
+
+
+def within(given):
+    """The places of the values in the lists and objects of a configuration."""
+    for value in given.values() if isinstance(given, dict) else given:
+        if isinstance(value, (dict, list)):
+            yield from ((value, key) for key in (value if isinstance(value, dict) else range(len(value))))
+            yield from within(value)
 
 
 def test_a_long_model_type_is_not_compared_with_the_known_ones(tmp_path):
@@ -347,6 +393,19 @@ def test_frequencies_that_no_f32_holds_are_refused(folder, theta):
 def test_a_factor_that_makes_sequences_without_end_is_refused(folder, kind, factor):
     rewritten(folder, rope_scaling={"rope_type": kind, "factor": factor, "original_max_position_embeddings": 2048}, max_position_embeddings=2048)
     refused(folder, f"rope_scaling of type '{kind}': its factor gives ", "positions, expected at most 2147483647")
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v32"])
+@pytest.mark.parametrize("changes", [{"factor": 10**400}, {"mscale_all_dim": 10**400}, {"mscale_all_dim": float("nan")}, {"mscale_all_dim": 1e300}, {"factor": float("inf")}], ids=range(5))
+def test_what_makes_scores_larger_is_finite(tmp_path, monkeypatch, apart, name, changes):
+    """An integer beyond every float was a traceback, and NaN went unnoticed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = family.write(tmp_path / "model", name)[0]
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "mscale_all_dim": 1.0}
+    rewritten(folder, rope_scaling=scaling, rope_parameters=None)
+    assert refused_or_read(apart, folder) == ""
+    rewritten(folder, rope_scaling={**scaling, **changes})
+    assert "rope_scaling" in refused_or_read(apart, folder)
 
 
 def test_a_value_in_a_message_is_short_and_a_name_is_escaped(apart, folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import importlib.util
 import json
@@ -52,9 +53,12 @@ _MOST_GROWTH = 10**12
 
 #: How many times as long a text may become, in bytes of UTF-8, by a part of this type. The figures
 #: of Unicode's forms are Unicode's. `BertNormalizer` puts spaces about letters, takes NFD and
-#: lowers; `ByteLevel` writes each byte as a letter, of two bytes at most.
+#: lowers; `ByteLevel` writes each byte as a letter, of two bytes at most. Decoders put a space
+#: before a token, or before and behind each letter of it.
 _TIMES = {"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 2, "BertNormalizer": 12, "ByteLevel": 2}
-#: A token that a template adds counts as so many bytes: its entry in the package's lists is larger.
+_TIMES_DECODED = {"WordPiece": 2, "BPEDecoder": 3, "CTC": 3}
+#: A token that a template adds, and one that becomes text, counts as so many bytes: its entry in
+#: the package's lists is larger.
 _TOKEN_BYTES = 64
 
 
@@ -76,26 +80,38 @@ def _size(said: Any) -> int:
 
 
 def growth(part: Any) -> Growth:
-    """How much longer a text may become by a normalizer, a pre-tokenizer or a post-processor."""
+    """How much longer a text may become by a normalizer, a pre-tokenizer, a post-processor or a
+    decoder. One without a type is what its keys say, so that of all that it may be counts which
+    makes most."""
     if not isinstance(part, dict):
         return Growth()
-    for inner in ("normalizers", "pretokenizers", "processors"):
+    kind, found = str(part.get("type")), []
+    for inner in ("normalizers", "pretokenizers", "processors", "decoders"):
         if isinstance(part.get(inner), list):
-            return functools.reduce(Growth.then, map(growth, part[inner]), Growth())
-    kind = str(part.get("type"))
-    if kind == "Replace":
+            found.append(functools.reduce(Growth.then, map(growth, part[inner]), Growth()))
+    if "content" in part:  # Replace
         pattern = part.get("pattern")
         replaced = _size(pattern.get("String")) if isinstance(pattern, dict) else 0
         # an expression may match nothing between two characters
-        return Growth(max(1, -(-_size(part.get("content")) // replaced)) if replaced else 1 + _size(part.get("content")))
-    if kind == "Prepend":
-        return Growth(1, _size(part.get("prepend")))
-    if kind == "Metaspace":  # for each space, and before each piece, which may be one letter
-        return Growth(1 + _size(part.get("replacement")))
-    if kind == "TemplateProcessing":
-        return _template_growth(part)
+        found.append(Growth(max(1, -(-_size(part["content"]) // replaced)) if replaced else 1 + _size(part["content"])))
+    if "prepend" in part:
+        found.append(Growth(1, _size(part["prepend"])))
+    if "replacement" in part:  # Metaspace: for each space, and before each piece, which may be one letter
+        found.append(Growth(1 + _size(part["replacement"])))
+    if "single" in part:
+        found.append(_template_growth(part))
     # a space before each piece, written as a letter of two bytes
-    return Growth(_TIMES.get(kind, 1) * (2 if kind == "ByteLevel" and part.get("add_prefix_space") else 1))
+    found.append(Growth(_times(kind, part) * (2 if kind == "ByteLevel" and part.get("add_prefix_space") else 1)))
+    return Growth(*map(max, zip(*found)))
+
+
+def _times(kind: str, part: Dict[str, Any]) -> int:
+    if kind in _TIMES or kind in _TIMES_DECODED:
+        return _TIMES.get(kind) or _TIMES_DECODED[kind]
+    if "type" in part:
+        return 1
+    keys = {"BertNormalizer": "handle_chinese_chars", "ByteLevel": "trim_offsets", "BPEDecoder": "suffix", "CTC": "word_delimiter_token", "WordPiece": "prefix"}
+    return max((_times(name, {}) for name, key in keys.items() if key in part), default=1)
 
 
 def _template_growth(part: Dict[str, Any]) -> Growth:
@@ -128,6 +144,7 @@ class Tokenizer:
             raise ValueError(f"tokenizer.json: {one_line(words)}") from None
         said = json.loads(content)  # which is JSON that is not deep: the package has read it
         self._growth = functools.reduce(Growth.then, (growth(said.get(part)) for part in ("normalizer", "pre_tokenizer", "post_processor")))
+        self._decoded = growth(said.get("decoder"))
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         size = self._growth.of(_size(text))
@@ -142,6 +159,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         inner, listed = self._inner, list(ids)
+        # with the space that may stand before each token
+        text_bytes = sum((1 + _size(inner.id_to_token(one))) * count for one, count in collections.Counter(listed).items())
+        size = self._decoded.of(text_bytes) + _TOKEN_BYTES * len(listed)
+        if size > MOST_NORMALIZED:
+            raise BadParameter("tokens", f"{len(listed)} tokens are too many for this model's tokenizer, which can make {size} bytes of them")
         try:
             return inner.decode(listed, skip_special_tokens=False)
         except BaseException as error:  # noqa: BLE001 - as above
