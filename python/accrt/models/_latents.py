@@ -54,7 +54,14 @@ class WithLatents(Decoder):
         by, factor = given.get("mscale_all_dim"), given.get("factor")
         if given["rope_type"] == "default" or not isinstance(by, (int, float)) or not isinstance(factor, (int, float)) or not by or factor <= 1:
             return 1.0
-        return 0.1 * float(by) * math.log(float(factor)) + 1.0
+        try:
+            made = 0.1 * float(by) * math.log(float(factor)) + 1.0
+        except OverflowError:
+            made = math.inf
+        if not math.isfinite(made * made):
+            self.config.refuse("config: rope_scaling: mscale_all_dim and factor make scores that are not finite")
+            return 1.0
+        return made
 
     @property
     def value_size(self) -> int:
