@@ -64,9 +64,7 @@ static accrt_status_t bundle_create(const accrt_allocator_t* allocator,
   accrt_mutex_init(&bundle->trust_lock, ACCRT_LOCK_BUNDLE_TRUST);
   for (uint32_t i = 0; i < ACCX_CHUNK_LOCKS; ++i)
     accrt_mutex_init(&bundle->chunk_locks[i], ACCRT_LOCK_CHUNK);
-  const accrt_status_t status = accrt_copy_string(
-      allocator, options->name != NULL && *options->name != 0 ? options->name : name,
-      &bundle->name);
+  const accrt_status_t status = accx_copy_name(allocator, options->name, name, &bundle->name);
   if (status != ACCRT_OK) {
     bundle_free(bundle, false);
     return status;

@@ -14,6 +14,7 @@
 
 #include "runtime/core/error.h"
 #include "runtime/core/file_io.h"
+#include "runtime/core/memory.h"
 #include "runtime/core/safe_open.h"
 
 static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t size_bytes) {
@@ -23,6 +24,11 @@ static void source_init(accx_source_t* source, accx_source_kind_t kind, uint64_t
   source->direct_fd = -1;
   source->size_bytes = size_bytes;
   accrt_monitor_init(&source->monitor, ACCRT_LOCK_SOURCE);
+}
+
+accrt_status_t accx_copy_name(const accrt_allocator_t* allocator, const char* name,
+                              const char* other, char** out_name) {
+  return accrt_copy_string(allocator, name != NULL && *name != '\0' ? name : other, out_name);
 }
 
 accrt_status_t accx_source_take_fd(int fd, const char* what, accx_source_t* out_source) {

@@ -30,6 +30,11 @@ typedef struct accx_source {
   bool busy;
 } accx_source_t;
 
+/* Copies a source's name: the caller's, or `other` where that is NULL or empty. Free the copy with
+ * accrt_free_string. */
+accrt_status_t accx_copy_name(const accrt_allocator_t* allocator, const char* name,
+                              const char* other, char** out_name);
+
 /* Each fills a zeroed struct. After a failure there is nothing to close. */
 accrt_status_t accx_source_open_path(const char* path, accx_source_t* out_source);
 accrt_status_t accx_source_open_fd(int fd, accx_source_t* out_source);

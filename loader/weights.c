@@ -269,9 +269,7 @@ static accrt_status_t create(accrt_instance_t* instance, const accrt_weights_opt
   weights->verify = options->verify;
   weights->budget = *budget;
   accx_weights_file_t* file;
-  accrt_status_t status = accrt_copy_string(
-      allocator, options->name != NULL && *options->name != 0 ? options->name : name,
-      &weights->name);
+  accrt_status_t status = accx_copy_name(allocator, options->name, name, &weights->name);
   if (status == ACCRT_OK)
     status = accx_weights_add_file(weights, weights->name, &file);
   if (status != ACCRT_OK) {

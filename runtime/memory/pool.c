@@ -670,14 +670,20 @@ static accrt_status_t grow(accrt_pool_t* pool, accrt_buffer_t* buffer, uint64_t 
              : status;
 }
 
+/* Whole granules, at least one. */
+static accrt_status_t size_of_block(const accrt_pool_t* pool, const accrt_buffer_t* buffer,
+                                    uint64_t* out_size_bytes) {
+  if (accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
+                      out_size_bytes))
+    return ACCRT_OK;
+  return ACCRT_FAIL(OVERFLOW,
+                    "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                    buffer->size_bytes);
+}
+
 accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   uint64_t size_bytes;
-  if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
-                       &size_bytes)) {
-    return ACCRT_FAIL(OVERFLOW,
-                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
-                      buffer->size_bytes);
-  }
+  ACCRT_TRY(size_of_block(pool, buffer, &size_bytes));
   bool taken, waiting;
   accrt_status_t status = try_take(pool, buffer, size_bytes, &taken, &waiting);
   if (status == ACCRT_OK && !taken && waiting) {
@@ -691,12 +697,7 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
 
 accrt_status_t accrt_pool_take_apart(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   uint64_t size_bytes;
-  if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
-                       &size_bytes)) {
-    return ACCRT_FAIL(OVERFLOW,
-                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
-                      buffer->size_bytes);
-  }
+  ACCRT_TRY(size_of_block(pool, buffer, &size_bytes));
   return grow(pool, buffer, size_bytes);
 }
 
