@@ -1,6 +1,7 @@
 /* loader/hostile_damage_test.c - damaged bundles: truncation at every length, flipped bits with and
  * without right digests, random damage. */
 #include "loader/hostile_test.h"
+#include "tests/random.h"
 
 /* One thread only: what ThreadSanitizer could find is in open_test.c, and here it is slow. */
 #if defined(__SANITIZE_THREAD__)
@@ -128,21 +129,19 @@ static void flipped_bits_with_right_digests(void** state) {
 
 static void random_damage(void** state) {
   (void)state;
-  const unsigned seed = (unsigned)time(NULL) ^ (unsigned)getpid();
-  print_message("seed %u\n", seed);
-  srand(seed);
+  uint64_t random = test_seed();
   static const uint32_t interesting[] = {
       0, 1, 2, 3, 7, 8, 16, 255, 256, 4096, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF};
   for (int round = 0; round < (int)(6000 / STRIDE); ++round) {
-    parts_t parts = take_apart(rand() % 2 == 0 ? &golden : &golden_0_2);
-    for (int k = rand() % 4; k >= 0; --k) {
-      part_t* part = &parts.parts[(uint32_t)rand() % parts.count];
-      const size_t at = (size_t)rand() % part->size_bytes;
-      uint32_t value = interesting[(size_t)rand() % (sizeof interesting / sizeof interesting[0])];
-      if (rand() % 3 == 0)
-        value = (uint32_t)rand() % 64;
-      if (rand() % 8 == 0)
-        resize_part(part, 1 + (size_t)rand() % (2 * part->size_bytes));
+    parts_t parts = take_apart(test_below(&random, 2) == 0 ? &golden : &golden_0_2);
+    for (uint64_t k = test_below(&random, 4) + 1; k > 0; --k) {
+      part_t* part = &parts.parts[test_below(&random, parts.count)];
+      const size_t at = test_below(&random, part->size_bytes);
+      uint32_t value = interesting[test_below(&random, sizeof interesting / sizeof interesting[0])];
+      if (test_below(&random, 3) == 0)
+        value = (uint32_t)test_below(&random, 64);
+      if (test_below(&random, 8) == 0)
+        resize_part(part, 1 + test_below(&random, 2 * part->size_bytes));
       if ((at & ~(size_t)3) + 4 <= part->size_bytes)
         memcpy(part->bytes + (at & ~(size_t)3), &value, 4);
     }

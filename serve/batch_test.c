@@ -7,13 +7,12 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "accrt/serve.h"
+#include "tests/random.h"
 
 #define ROWS 24u
 #define DRAFTS 3u
@@ -42,8 +41,7 @@ static const int32_t eos = 0;
 static uint64_t random_state;
 
 static uint32_t below(uint32_t limit) {
-  random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-  return (uint32_t)(random_state >> 33) % limit;
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 /* The token of a sequence at a position. Half of the texts repeat themselves. */
@@ -370,9 +368,7 @@ static void test_a_bad_token_id_fails_its_request_alone(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_arrays_are_those_of_the_requests),
       cmocka_unit_test(test_arrays_of_steps_that_overlap),

@@ -103,12 +103,12 @@ static void test_company(void** state) {
 
 /* A sequence that was preempted came back at once, from the cache, in another row of the page
  * table: in the step it stood where it had stood, and its tokens went to the pages of its old
- * row. */
+ * row. Of the seeds 1 to 397, the last one alone finds that fault. */
 static void test_a_row_that_comes_back_elsewhere(void** state) {
   (void)state;
   const uint64_t own = random_state;
   accrt_serve_stats_t sums = {0};
-  random_state = UINT64_C(8718498472214072290);
+  random_state = 397;
   run_round(true, &sums);
   assert_true(sums.preemptions > 0);
   random_state = own;

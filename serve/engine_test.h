@@ -21,6 +21,7 @@
 
 #include "accrt/serve.h"
 #include "serve/engine.h"
+#include "tests/random.h"
 
 #define MOST_TOKENS 4096
 #define MOST_TEXT 16384
@@ -284,13 +285,10 @@ static inline void check_rhymes(const output_t* output) {
 static uint64_t random_state;
 
 static inline uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 static inline uint32_t below(uint32_t limit) {
-  return (uint32_t)(next_random() >> 11) % limit;
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 #define MOST_PROMPT 120
@@ -381,9 +379,7 @@ static inline void check_same(const output_t* a, const output_t* b) {
 
 static inline int begin_tests(void** state) {
   (void)state;
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   rhyming = make_rhyme(&rhyme);
   return 0;
 }

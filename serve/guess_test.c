@@ -4,22 +4,19 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "serve/guess.h"
+#include "tests/random.h"
 
 #define MOST 600u
 
 static uint64_t random_state;
 
 static uint32_t below(uint32_t limit) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return (uint32_t)(random_state >> 20) % limit;
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 static uint32_t search(const int32_t* tokens, uint32_t count, const accsv_lookup_t* lookup,
@@ -69,9 +66,7 @@ static void test_texts(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) | 1 : 0x5EED;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,12 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "serve/sampling.h"
+#include "tests/random.h"
 
 static const int32_t prompt[] = {5, 6, 5};
 static const int32_t eos = 9;
@@ -212,10 +212,7 @@ static void compare(const accsv_sampler_t* sampler, const plain_t* plain, uint32
 static uint64_t random_state;
 
 static uint32_t below(uint32_t limit) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return (uint32_t)(random_state >> 20) % limit;
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 /* Edits that are kept up to date are those that are made anew, whatever is asked for. */
@@ -265,9 +262,7 @@ static void test_kept(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : 0x5EED;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nothing),         cmocka_unit_test(test_penalties),
       cmocka_unit_test(test_biases_and_ends), cmocka_unit_test(test_an_end_with_a_bias),

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,16 +14,14 @@
 
 #include "accrt/serve.h"
 #include "serve/engine.h"
+#include "tests/random.h"
 
 #define SHARED 1024 /* tokens that prompts of an application begin with */
 
 static uint64_t random_state;
 
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 static double uniform(void) {
   return ((double)(next_random() >> 11) + 0.5) * 0x1p-53;
@@ -478,9 +475,7 @@ static void test_overload(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_traffic),   cmocka_unit_test(test_overload),
       cmocka_unit_test(test_step_time), cmocka_unit_test(test_step_time_too_short),

@@ -8,22 +8,18 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "accrt/serve.h"
 #include "serve/text.h"
+#include "tests/random.h"
 
 static uint64_t random_state;
 
 static uint32_t below(uint32_t limit) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return (uint32_t)(random_state >> 11) % limit;
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 static void push(accsv_text_t* text, const void* bytes, size_t size) {
@@ -144,9 +140,7 @@ static void test_tables(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_decoding),
       cmocka_unit_test(test_cuts),

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +16,7 @@
 #include "accrt/accrt.h"
 #include "accrt/write.h"
 #include "format/layout.h"
+#include "tests/random.h"
 
 #define ROWS 256
 #define COLUMNS 512
@@ -25,10 +25,7 @@
 static uint64_t random_state;
 
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 /* Near a normal distribution of deviation 0.02. */
 static float next_normal(void) {
@@ -364,9 +361,7 @@ static void test_refusals(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 0) : 20261120;
-  printf("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_round_trip),           cmocka_unit_test(test_importance),
       cmocka_unit_test(test_parts_make_the_whole), cmocka_unit_test(test_extreme_values),

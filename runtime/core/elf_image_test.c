@@ -6,7 +6,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -15,6 +14,7 @@
 #include "runtime/core/jit_names.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/test_image.h"
+#include "tests/random.h"
 
 static accrt_instance_t* instance;
 static unsigned char* good;
@@ -296,15 +296,15 @@ static void truncation(void** state) {
 
 static void random_damage(void** state) {
   (void)state;
-  const unsigned seed = (unsigned)time(NULL) ^ (unsigned)getpid();
-  print_message("seed %u\n", seed);
-  srand(seed);
+  uint64_t random = test_seed();
   for (int round = 0; round < 20000; ++round) {
     unsigned char* bytes = copy_good();
-    for (int k = rand() % 3; k >= 0; --k) {
+    for (uint64_t k = test_below(&random, 3) + 1; k > 0; --k) {
       /* Headers, and the sections in the last pages: dynamic, symbols, relocations. */
-      const size_t at = rand() % 2 ? (size_t)rand() % 1024 : (size_t)rand() % good_size;
-      const int value = rand() % 2 ? rand() : bytes[at] ^ (1 << rand() % 8);
+      const size_t at = test_below(&random, test_below(&random, 2) == 0 ? good_size : 1024);
+      const uint64_t value = test_below(&random, 2) == 0
+                                 ? bytes[at] ^ (1u << test_below(&random, 8))
+                                 : test_random(&random);
       bytes[at] = (unsigned char)value;
     }
     accrt_elf_image_t image;

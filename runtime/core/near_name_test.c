@@ -1,14 +1,12 @@
 /* runtime/core/near_name_test.c - unit tests of near_name.c, the bounded distance against a plain
  * full table. */
 #include "runtime/core/near_name.h"
+#include "tests/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -36,22 +34,20 @@ static unsigned full_distance(const char* a, const char* b) {
 
 static void distance_matches_full_table(void** state) {
   (void)state;
-  const unsigned seed = (unsigned)time(NULL);
-  print_message("seed %u\n", seed);
-  srand(seed);
+  uint64_t random = test_seed();
   for (int round = 0; round < 20000; ++round) {
     char a[24] = "", b[24] = "";
-    const int a_length = rand() % 20, b_length = rand() % 20;
-    for (int i = 0; i < a_length; ++i)
-      a[i] = (char)('a' + rand() % 3);
-    for (int i = 0; i < b_length; ++i)
-      b[i] = (char)('a' + rand() % 3);
-    if (rand() % 2) {
+    const size_t a_length = test_below(&random, 20), b_length = test_below(&random, 20);
+    for (size_t i = 0; i < a_length; ++i)
+      a[i] = (char)('a' + (int)test_below(&random, 3));
+    for (size_t i = 0; i < b_length; ++i)
+      b[i] = (char)('a' + (int)test_below(&random, 3));
+    if (test_below(&random, 2) == 0) {
       strcpy(b, a);
       if (a_length > 0)
-        b[rand() % a_length] = 'z';
+        b[test_below(&random, a_length)] = 'z';
     }
-    const unsigned limit = (unsigned)(rand() % 9);
+    const unsigned limit = (unsigned)test_below(&random, 9);
     const unsigned expected = full_distance(a, b);
     assert_int_equal(accrt_near_distance(a, b, limit), expected > limit ? limit + 1 : expected);
   }

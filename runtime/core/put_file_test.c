@@ -18,11 +18,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runtime/core/file_io.h"
 #include "runtime/core/put_file.h"
+#include "tests/random.h"
 
 #define LARGE ((size_t)1 << 16)
 
@@ -297,16 +297,14 @@ static void assert_whole(void) {
 
 static void killed_at_any_moment(void** state) {
   (void)state;
-  const char* given = getenv("ACCRT_TEST_SEED");
-  unsigned seed = given != NULL ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
-  print_message("seed %u (ACCRT_TEST_SEED)\n", seed);
+  uint64_t random = test_seed();
   for (int i = 0; i < 60; ++i) {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0)
       write_for_ever();
     int status;
-    (void)usleep((useconds_t)(rand_r(&seed) % 4000));
+    (void)usleep((useconds_t)test_below(&random, 4000));
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));

@@ -5,12 +5,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/memory/heap.h"
+#include "tests/random.h"
 
 #define GRANULE 256u
 #define SPARES 4096
@@ -111,10 +110,7 @@ typedef struct live {
 
 static uint64_t random_state;
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 
 static uint64_t random_size(void) {
@@ -129,8 +125,7 @@ static void check_apart(const live_t* live, size_t count, const live_t* added) {
 
 static void test_random_against_a_model(void** state) {
   (void)state;
-  random_state = (uint64_t)time(NULL) * 2654435761u | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   fixture_t* fixture = make();
   uint64_t total = 0;
   for (int i = 0; i < SEGMENTS; ++i) {

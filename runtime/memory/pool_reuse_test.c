@@ -1,16 +1,14 @@
 /* Memory that pools hand out again: random use against a model, threads, stream order, and repeated
  * use that allocates nothing. */
 #include "runtime/memory/pool_test.h"
+#include "tests/random.h"
 
 /* ---- A model ---- */
 
 #define MODEL_LIVE 64
 static uint64_t random_state;
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 
 typedef struct model {
@@ -28,8 +26,7 @@ static void check_model(const model_t* entry) {
 
 static void test_random_against_a_model(void** state) {
   (void)state;
-  random_state = (uint64_t)time(NULL) * 2654435761u | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   for (uint32_t one_mapping = 0; one_mapping < 2; ++one_mapping) {
     open_world(TEST_DRIVER_THREAD);
     accrt_pool_t* pool = make_pool(one_mapping, 0, "model");
@@ -358,8 +355,7 @@ static void test_streams_race(void** state) {
   (void)state;
   enum { STREAMS = 4 };
   static orderly_t runs[STREAMS];
-  const uint64_t seed = (uint64_t)time(NULL);
-  print_message("seed %llu\n", (unsigned long long)seed);
+  const uint64_t seed = test_seed();
   open_world(TEST_DRIVER_THREAD);
   accrt_pool_t* pool = make_pool(0, 0, NULL);
   pthread_t threads[STREAMS];

@@ -9,23 +9,17 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/core/memory.h"
 #include "runtime/program/symbolic.h"
+#include "tests/random.h"
 
 #define SYMBOLS 4
 #define NODES 24
 
 static uint64_t random_state;
-static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
-}
 static uint32_t below(uint32_t limit) {
-  return (uint32_t)(next_random() % limit);
+  return (uint32_t)test_below(&random_state, limit);
 }
 
 static accx_expression_t leaf(void) {
@@ -153,8 +147,7 @@ static void one_round(void) {
 
 static void agrees_with_plain_evaluation(void** state) {
   (void)state;
-  random_state = (uint64_t)time(NULL) * 2654435761u + 88172645463325252u;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   for (int round = 0; round < 20000; ++round)
     one_round();
 }

@@ -10,11 +10,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
 #include "accrt/http.h"
+#include "tests/random.h"
 
 enum { THINK = ACCRT_HTTP_REASONING_THINK, BRACKETS = ACCRT_HTTP_REASONING_BRACKETS };
 enum { SEED = ACCRT_HTTP_REASONING_SEED, OPENED = ACCRT_HTTP_REASONING_OPEN };
@@ -63,10 +61,7 @@ static const trial_t trials[] = {
 
 static uint64_t random_state;
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 
 typedef struct reading {
@@ -299,11 +294,7 @@ static void test_forms_that_are_known(void** state) {
 }
 
 int main(void) {
-  const char* given = getenv("ACCRT_TEST_SEED");
-  random_state =
-      given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL) * 0x9E3779B97F4A7C15u;
-  random_state += random_state == 0;
-  printf("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts_in_all_pieces),
       cmocka_unit_test(test_the_last_piece_may_hold_the_beginning),

@@ -17,7 +17,8 @@
 #include "accrt/accrt.h"
 #include "accrt/api.h"
 #include "accrt/write/api.h"
-#include "tests/api_fuzz/random.h"
+#include "tests/api_fuzz/faults.h"
+#include "tests/random.h"
 
 #define SCRATCH_BYTES 65536u
 #define MAX_HANDLES 24
@@ -81,7 +82,7 @@ static const char* last_message(void) {
 /* ---- Random things ---- */
 
 static uint64_t next(fuzz_t* f) {
-  return random_next(&f->random);
+  return test_random(&f->random);
 }
 
 static uint32_t random_below(fuzz_t* f, uint32_t limit) {

@@ -275,7 +275,7 @@ static accrt_status_t own_start(void* self, void** out_state) {
     return ACCRT_ERROR_OUT_OF_MEMORY;
   state->world = self;
   state->random = atomic_fetch_add(&state->world->chance, 1);
-  if (random_mix(state->random) % 32 == 0) {
+  if (test_mix(state->random) % 32 == 0) {
     free(state);
     return ACCRT_ERROR_KERNEL;
   }
@@ -286,15 +286,15 @@ static accrt_status_t own_start(void* self, void** out_state) {
 /* Sometimes no token may come, and neither may the end. */
 static accrt_status_t own_mask(void* self, uint32_t* mask, uint32_t words, uint32_t* out_may_end) {
   own_state_t* state = self;
-  const uint64_t chance = random_mix(state->random += 77);
+  const uint64_t chance = test_mix(state->random += 77);
   for (uint32_t i = 0; i < words; ++i)
-    mask[i] = chance % 16 == 0 ? 0 : (uint32_t)random_mix(state->random + i);
+    mask[i] = chance % 16 == 0 ? 0 : (uint32_t)test_mix(state->random + i);
   *out_may_end = chance % 3 == 0;
   return chance % 64 == 5 ? ACCRT_ERROR_KERNEL : ACCRT_OK;
 }
 static accrt_status_t own_advance(void* self, int32_t drawn, uint32_t* out_ended) {
   own_state_t* state = self;
-  const uint64_t chance = random_mix(state->random += (uint64_t)drawn);
+  const uint64_t chance = test_mix(state->random += (uint64_t)drawn);
   *out_ended = chance % 16 == 0;
   return chance % 64 == 5 ? ACCRT_ERROR_KERNEL : ACCRT_OK;
 }

@@ -22,7 +22,8 @@
 #include "accrt/http.h"
 #include "accrt/serve.h"
 #include "accrt/serve/api.h"
-#include "tests/api_fuzz/random.h"
+#include "tests/api_fuzz/faults.h"
+#include "tests/random.h"
 
 #define MAX_HANDLES 6
 #define MAX_GONE 4
@@ -88,7 +89,7 @@ static _Noreturn void stop(const char* what, const char* more) {
 /* ---- Random things ---- */
 
 static uint64_t next(fuzz_t* f) {
-  return random_next(&f->random);
+  return test_random(&f->random);
 }
 static uint32_t random_below(fuzz_t* f, uint32_t limit) {
   return (uint32_t)(next(f) % limit);
@@ -165,7 +166,7 @@ static const accrt_chain_t* chain(fuzz_t* f) {
 
 static bool fails(world_t* world) {
   return world->no_memory &&
-         random_mix(atomic_fetch_add_explicit(&world->chance, 1, memory_order_relaxed)) % 128 == 0;
+         test_mix(atomic_fetch_add_explicit(&world->chance, 1, memory_order_relaxed)) % 128 == 0;
 }
 static void* count_allocate(void* self, size_t size_bytes, size_t alignment) {
   world_t* world = self;
@@ -317,7 +318,7 @@ typedef struct own_model {
 } own_model_t;
 
 static bool own_chance(own_model_t* model, uint32_t n) {
-  return random_mix(model->random += UINT64_C(0x9E3779B97F4A7C15)) % n == 0;
+  return test_mix(model->random += UINT64_C(0x9E3779B97F4A7C15)) % n == 0;
 }
 
 static accrt_status_t own_info(void* self, accrt_serve_model_info_t* out_info) {
@@ -411,7 +412,7 @@ static accrt_status_t own_wait(void* self, uint64_t wanted, accrt_serve_results_
   model->samples[0] = model->samples[1];
   --model->in_flight;
   for (uint32_t i = 0; i < count; ++i) {
-    model->tokens[i] = (int32_t)(random_mix(model->random += 77) % model->info.vocab_size);
+    model->tokens[i] = (int32_t)(test_mix(model->random += 77) % model->info.vocab_size);
     if (own_chance(model, 256))
       model->tokens[i] = own_chance(model, 2) ? -1 : INT32_MAX;
     model->logprobs[i] = -1.0f;

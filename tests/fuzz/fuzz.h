@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "accrt/accrt.h"
+#include "tests/random.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -88,11 +89,8 @@ typedef struct choices {
   uint64_t state;
 } choices_t;
 
-static inline uint64_t draw(choices_t* choices) { /* splitmix64 */
-  uint64_t z = choices->state += UINT64_C(0x9E3779B97F4A7C15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return z ^ (z >> 31);
+static inline uint64_t draw(choices_t* choices) {
+  return test_random(&choices->state);
 }
 
 static inline uint32_t draw_below(choices_t* choices, uint64_t limit) {

@@ -4,9 +4,8 @@
  * where signals take none either. */
 #include "runtime/drivers/common/numbers_test.h"
 #include "runtime/drivers/common/objects.h"
+#include "tests/random.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 
 #define STEPS 400
 #define WORDS 16
@@ -83,11 +82,6 @@ static void open_recorded(bool is_traced, bool has_events) {
   world.device->table = &recorded;
 }
 
-static uint64_t next_random(uint64_t* state) {
-  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return *state >> 33;
-}
-
 typedef struct used {
   accrt_stream_t* stream;
   accrt_buffer_t* buffer;
@@ -100,12 +94,12 @@ typedef struct used {
 
 static void take_step(used_t* used, uint64_t* random) {
   static const uint32_t grid[3] = {1, 1, 1};
-  const uint64_t at = next_random(random) % WORDS;
+  const uint64_t at = test_random(random) % WORDS;
   uint32_t* word = &record->words[at];
-  uint32_t* other = &record->words[(at + 1 + next_random(random) % (WORDS - 1)) % WORDS];
-  const uint32_t value = (uint32_t)next_random(random);
+  uint32_t* other = &record->words[(at + 1 + test_random(random) % (WORDS - 1)) % WORDS];
+  const uint32_t value = (uint32_t)test_random(random);
   const accrt_binding_t binding = {NULL, word, 0, 4};
-  switch (next_random(random) % 8) {
+  switch (test_random(random) % 8) {
   case 0:
   case 1:
     fill(used->stream, word, value);
@@ -168,13 +162,6 @@ static void run_recorded(record_t* into, bool is_traced, bool waits, uint64_t se
   close_world();
 }
 
-static uint64_t seed_of_run(void) {
-  const char* text = getenv("ACCRT_TEST_SEED");
-  const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 20261130;
-  printf("ACCRT_TEST_SEED=%llu\n", (unsigned long long)seed);
-  return seed;
-}
-
 static void compare(const record_t* plain, const record_t* traced, bool waits) {
   assert_true(plain->count > STEPS / 4);
   assert_int_equal(plain->count, traced->count);
@@ -196,7 +183,7 @@ static void compare(const record_t* plain, const record_t* traced, bool waits) {
 static void test_a_trace_changes_no_work(void** state) {
   (void)state;
   static record_t plain, traced;
-  const uint64_t seed = seed_of_run();
+  const uint64_t seed = test_seed();
   for (uint64_t i = 0; i < 40; ++i) {
     run_recorded(&plain, false, i % 2 == 0, seed + i);
     run_recorded(&traced, true, i % 2 == 0, seed + i);
@@ -207,7 +194,7 @@ static void test_a_trace_changes_no_work(void** state) {
 static void test_prepared_launches_need_no_completion(void** state) {
   (void)state;
   static record_t plain;
-  run_recorded(&plain, false, true, seed_of_run());
+  run_recorded(&plain, false, true, test_seed());
   uint32_t launches = 0;
   for (uint32_t i = 0; i < plain.count; ++i)
     launches += plain.calls[i].is_launch;

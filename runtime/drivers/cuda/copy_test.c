@@ -5,12 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "runtime/drivers/cuda/cuda.h"
+#include "tests/random.h"
 
 #define MAX_PITCH UINT64_C(4096)
 #define ARENA_BYTES 65536u
@@ -132,33 +131,22 @@ static void run_shape(const unsigned char* source, unsigned char* target, cuda_c
   }
 }
 
-static uint64_t seed_of(void) {
-  const char* text = getenv("ACCRT_TEST_SEED");
-  const uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-  print_message("ACCRT_TEST_SEED=%llu\n", (unsigned long long)seed);
-  return seed;
-}
-
-static uint64_t next(uint64_t* state, uint64_t limit) {
-  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return (*state >> 33) % limit;
-}
-
 static void test_every_form_copies_the_same(void** state) {
   (void)state;
-  uint64_t seed = seed_of();
+  uint64_t seed = test_seed();
   unsigned char* source = malloc(ARENA_BYTES);
   unsigned char* target = malloc(ARENA_BYTES);
   unsigned char* expected = malloc(ARENA_BYTES);
   assert_true(source != NULL && target != NULL && expected != NULL);
   for (size_t i = 0; i < ARENA_BYTES; ++i)
-    source[i] = (unsigned char)next(&seed, 256);
+    source[i] = (unsigned char)test_below(&seed, 256);
   for (int round = 0; round < 20000; ++round) {
-    const uint64_t bytes = next(&seed, 20), rows = next(&seed, 7), planes = next(&seed, 5);
-    const uint64_t target_row = bytes + (next(&seed, 2) ? next(&seed, 20) : 0);
-    const uint64_t target_plane = target_row * rows + next(&seed, 2) * next(&seed, 60);
-    const uint64_t source_row = next(&seed, 2) ? bytes : next(&seed, 40);
-    const uint64_t source_plane = next(&seed, 2) ? source_row * rows : next(&seed, 300);
+    const uint64_t bytes = test_below(&seed, 20), rows = test_below(&seed, 7),
+                   planes = test_below(&seed, 5);
+    const uint64_t target_row = bytes + (test_below(&seed, 2) ? test_below(&seed, 20) : 0);
+    const uint64_t target_plane = target_row * rows + test_below(&seed, 2) * test_below(&seed, 60);
+    const uint64_t source_row = test_below(&seed, 2) ? bytes : test_below(&seed, 40);
+    const uint64_t source_plane = test_below(&seed, 2) ? source_row * rows : test_below(&seed, 300);
     const cuda_copy_t copy =
         copy_of(bytes, rows, planes, source_row, source_plane, target_row, target_plane);
     memset(target, 0, 8192);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/drivers/cuda/test_images.h"
+#include "tests/random.h"
 
 static char why[sizeof(accrt_image_fault_t)];
 
@@ -297,13 +298,6 @@ static const struct {
      "-fatbin --no-compress -lineinfo -gencode arch=compute_100,code=[sm_100,compute_100]"},
 };
 
-static uint64_t mix(uint64_t* seed) { /* splitmix64 */
-  uint64_t z = *seed += UINT64_C(0x9E3779B97F4A7C15);
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return z ^ (z >> 31);
-}
-
 /* After any change, an accepted image can be read by a reader that trusts it. */
 static void change_and_check(const unsigned char* image, size_t size) {
   static const uint64_t values[] = {0,          1,          64,         0xFFFF,
@@ -315,11 +309,13 @@ static void change_and_check(const unsigned char* image, size_t size) {
   uint32_t accepted = 0;
   for (int round = 0; round < 3000; ++round) {
     memcpy(copy, image, size);
-    for (uint64_t n = 1 + mix(&seed) % 2; n > 0; --n) {
-      const size_t width = (size_t)1 << mix(&seed) % 4;
-      const uint64_t value = mix(&seed) % 2 == 0 ? values[mix(&seed) % 8] : mix(&seed) % (2 * size);
+    for (uint64_t n = 1 + test_random(&seed) % 2; n > 0; --n) {
+      const size_t width = (size_t)1 << test_random(&seed) % 4;
+      const uint64_t value = test_random(&seed) % 2 == 0 ? values[test_random(&seed) % 8]
+                                                         : test_random(&seed) % (2 * size);
       /* Headers are at the start and at the end. */
-      const size_t place = mix(&seed) % 2 == 0 ? mix(&seed) % 128 : mix(&seed) % size;
+      const size_t place =
+          test_random(&seed) % 2 == 0 ? test_random(&seed) % 128 : test_random(&seed) % size;
       if (place + width <= size)
         memcpy(copy + place, &value, width);
     }

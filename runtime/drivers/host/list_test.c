@@ -188,10 +188,6 @@ static void copy_plainly(unsigned char* target, const unsigned char* source,
   }
 }
 
-static uint64_t below(uint64_t* seed, uint64_t limit) {
-  return test_random(seed) % limit;
-}
-
 #define AREA_BYTES 8192
 
 static void check_copy(const unsigned char* source, uint64_t* seed) {
@@ -201,11 +197,11 @@ static void check_copy(const unsigned char* source, uint64_t* seed) {
   memset(actual, 0xEE, sizeof actual);
   host_copy_t copy = {.source = (uint64_t)(uintptr_t)source,
                       .target = (uint64_t)(uintptr_t)actual,
-                      .extent = {below(seed, 33), below(seed, 9), below(seed, 9)}};
+                      .extent = {test_below(seed, 33), test_below(seed, 9), test_below(seed, 9)}};
   for (int side = 0; side < 2; ++side) {
     uint64_t* stride = side == 0 ? copy.source_stride : copy.target_stride;
-    stride[0] = copy.extent[0] + (below(seed, 2) != 0 ? below(seed, 20) : 0);
-    stride[1] = stride[0] * copy.extent[1] + (below(seed, 2) != 0 ? below(seed, 50) : 0);
+    stride[0] = copy.extent[0] + (test_below(seed, 2) != 0 ? test_below(seed, 20) : 0);
+    stride[1] = stride[0] * copy.extent[1] + (test_below(seed, 2) != 0 ? test_below(seed, 50) : 0);
   }
   copy_plainly(expected, source, copy.extent, copy.source_stride, copy.target_stride);
   host_command_t command = {.kind = ACCRT_DRIVER_COMMAND_COPY, .as.copy = copy};
@@ -213,7 +209,7 @@ static void check_copy(const unsigned char* source, uint64_t* seed) {
   test_environment_init(&environment, NULL);
   const host_device_t device = {.environment = &environment.base};
   assert_int_equal(accrt_host_measure(&device, &command), ACCRT_OK);
-  const uint64_t cut = command.item_count == 0 ? 0 : below(seed, command.item_count + 1);
+  const uint64_t cut = command.item_count == 0 ? 0 : test_below(seed, command.item_count + 1);
   accrt_host_copy_items(&command.as.copy, cut, command.item_count);
   accrt_host_copy_items(&command.as.copy, 0, cut);
   assert_memory_equal(actual, expected, sizeof expected);
@@ -221,7 +217,7 @@ static void check_copy(const unsigned char* source, uint64_t* seed) {
 
 static void test_copies(void** state) {
   (void)state;
-  uint64_t seed = test_seed("copies");
+  uint64_t seed = test_seed();
   static unsigned char source[AREA_BYTES];
   for (size_t i = 0; i < sizeof source; ++i)
     source[i] = (unsigned char)test_random(&seed);
@@ -231,7 +227,7 @@ static void test_copies(void** state) {
 
 static void test_fills(void** state) {
   (void)state;
-  uint64_t seed = test_seed("fills");
+  uint64_t seed = test_seed();
   test_environment_t environment;
   test_environment_init(&environment, NULL);
   const host_device_t device = {.environment = &environment.base};
@@ -240,9 +236,9 @@ static void test_fills(void** state) {
     unsigned char actual[300];
     memset(expected, 0xEE, sizeof expected);
     memset(actual, 0xEE, sizeof actual);
-    const uint32_t pattern_bytes = 1u << below(&seed, 4);
+    const uint32_t pattern_bytes = 1u << test_below(&seed, 4);
     const uint64_t pattern = test_random(&seed);
-    const uint64_t size_bytes = below(&seed, 30) * pattern_bytes;
+    const uint64_t size_bytes = test_below(&seed, 30) * pattern_bytes;
     for (uint64_t k = 0; k < size_bytes; ++k) {
       expected[k] = (unsigned char)(pattern >> (8 * (k % pattern_bytes)));
     }
@@ -253,7 +249,7 @@ static void test_fills(void** state) {
     host_command_t command;
     accrt_host_prepare(&device, &source, NULL, NULL, &command);
     assert_int_equal(accrt_host_measure(&device, &command), ACCRT_OK);
-    const uint64_t cut = below(&seed, command.item_count / 8 + 1) * 8;
+    const uint64_t cut = test_below(&seed, command.item_count / 8 + 1) * 8;
     accrt_host_fill_items(&command.as.fill, 0, cut);
     accrt_host_fill_items(&command.as.fill, cut, command.item_count);
     assert_memory_equal(actual, expected, sizeof expected);

@@ -159,7 +159,7 @@ static void check_random_graphs(test_device_t* test) {
 
 static void test_random_graphs(void** state) {
   (void)state;
-  order_seed = test_seed("graphs");
+  order_seed = test_seed();
   for_devices(check_random_graphs);
 }
 

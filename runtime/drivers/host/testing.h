@@ -20,6 +20,7 @@
 
 #include "runtime/core/memory.h"
 #include "runtime/drivers/host/host.h"
+#include "tests/random.h"
 
 #define TEST_MAX_OPTIONS 4
 
@@ -245,20 +246,6 @@ static inline accrt_kernel_def_t test_definition(const char* name,
                                                  accrt_kernel_workgroup_fn_t entry) {
   return (accrt_kernel_def_t){
       .struct_size = (uint32_t)sizeof(accrt_kernel_def_t), .name = name, .entry = entry};
-}
-
-/* Seed of a random test: ACCRT_TEST_SEED, or the clock; printed either way. */
-static inline uint64_t test_seed(const char* what) {
-  const char* text = getenv("ACCRT_TEST_SEED");
-  const uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : accrt_clock_ns();
-  printf("%s: ACCRT_TEST_SEED=%llu\n", what, (unsigned long long)seed);
-  return seed;
-}
-static inline uint64_t test_random(uint64_t* state) { /* splitmix64 */
-  uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return z ^ (z >> 31);
 }
 
 #endif /* ACCRT_RUNTIME_DRIVERS_HOST_TESTING_H_ */
