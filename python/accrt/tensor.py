@@ -365,6 +365,15 @@ class Tensor:
             raise AttributeError(f"an accrt.Tensor has no {name!r}: it holds values; t.numpy() is an array of them, which calculates, and so "
                                  "is torch.from_dlpack(t)")
 
+        def _calculate(self, *others: Any) -> Any:
+            # an array's own operators calculate with the values; numpy's scalars count as arrays
+            if others and type(others[0]) not in (int, float, complex, bool) and not isinstance(others[0], Tensor):
+                return NotImplemented
+            raise TypeError("an accrt.Tensor holds values and does not calculate: t.numpy() is an array of them, which does, and so does torch.from_dlpack(t)")
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = __truediv__ = __rtruediv__ = _calculate
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _calculate
+
     def __bool__(self) -> bool:
         """Whether the one element is not zero: not whether there are elements."""
         return bool(self._value("bool()"))

@@ -84,6 +84,22 @@ def test_a_mask_is_not_lost_on_the_way(device):
         t == np.ma.masked_array([0, 1, 2], [True, False, False])  # noqa: B015
 
 
+@pytest.mark.parametrize("calculate", (
+    lambda t: t + 1, lambda t: 1 + t, lambda t: t - t, lambda t: 2.5 * t, lambda t: t @ t, lambda t: t / 2, lambda t: 1 // t, lambda t: t % 2,
+    lambda t: t ** 2, lambda t: 2 ** t, lambda t: -t, lambda t: abs(t), lambda t: sum(t), lambda t: +t))
+def test_arithmetic_says_what_calculates(calculate, device):
+    with pytest.raises(TypeError, match=r"^an accrt.Tensor holds values and does not calculate: t.numpy\(\) .* torch.from_dlpack\(t\)"):
+        calculate(tensor_of(some("f32"), device))
+
+
+def test_arithmetic_with_arrays_is_theirs(device):
+    array = some("f32")
+    t = tensor_of(array, device)
+    assert ((t - array) == 0).all() and ((array - t) == 0).all() and (np.exp(t) == np.exp(array)).all()
+    with pytest.raises(TypeError, match="unsupported operand"):
+        t + "1"
+
+
 def test_the_hash_is_of_the_object(device):
     a, b = tensor_of(np.zeros(2, np.float32), device), tensor_of(np.zeros(2, np.float32), device)
     assert {a: 1, b: 2}[a] == 1 and hash(a) != hash(b) and len({a, b, a}) == 2
