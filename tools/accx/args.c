@@ -27,13 +27,33 @@ static const accx_option_t* find_option(const accx_verb_t* verb, const char* nam
   return NULL;
 }
 
+/* For "-o": the one option that begins with that letter, as accx_near names it; or "". */
+static const char* begins_with(const char* name, const char* const* names, size_t count) {
+  const char* found = NULL;
+  if (strlen(name) != 2)
+    return "";
+  for (size_t i = 0; i < count; ++i) {
+    if (names[i][2] == name[1]) {
+      if (found)
+        return "";
+      found = names[i];
+    }
+  }
+  return found ? accx_text(", did you mean '%s'?", found) : "";
+}
+
 static int unknown_option(const accx_verb_t* verb, const char* name) {
   const size_t count = option_count(verb->options);
   const char** names = accx_alloc(count + 1, sizeof *names);
   for (size_t i = 0; i < count; ++i)
     names[i] = accx_text("--%s", verb->options[i].name);
+  const char* near = accx_near(name, names, count);
+  if (!near[0])
+    near = begins_with(name, names, count);
+  if (!near[0])
+    near = accx_text(": accx %s%s%s", verb->name, verb->operands[0] ? " " : "", verb->operands);
   const int code = accx_fail(ACCX_USAGE, "%s has no option %s%s (accx help %s)", verb->name, name,
-                             accx_near(name, names, count), verb->name);
+                             near, verb->name);
   free(names);
   return code;
 }
