@@ -646,6 +646,9 @@ static void reflection_errors(void** state) {
   assert_int_equal(accrt_bundle_find_function(bundle, "mian", &index), ACCRT_ERROR_NOT_FOUND);
   last_message(&message, NULL);
   assert_non_null(strstr(message, "did you mean 'main'?"));
+  assert_int_equal(accrt_bundle_find_function(bundle, "pakc", &index), ACCRT_ERROR_NOT_FOUND);
+  last_message(&message, NULL);
+  assert_null(strstr(message, "'pack'")); /* a prepare function: programs do not call it */
   assert_int_equal(accrt_bundle_find_constant(bundle, "wieght", &index), ACCRT_ERROR_NOT_FOUND);
   last_message(&message, NULL);
   assert_non_null(strstr(message, "did you mean 'weight'?"));

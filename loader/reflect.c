@@ -355,8 +355,10 @@ accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* na
   }
   accrt_near_t near;
   accrt_near_init(&near, name);
-  for (uint32_t i = 0; i < bundle->tables.named_function_count; ++i)
-    accrt_near_add(&near, text_of(bundle, named_function(bundle, i)->name));
+  for (uint32_t i = 0; i < bundle->tables.named_function_count; ++i) {
+    if (named_function(bundle, i)->flags == 0) /* not PREPARE, not INTERNAL */
+      accrt_near_add(&near, text_of(bundle, named_function(bundle, i)->name));
+  }
   return ACCRT_FAIL(NOT_FOUND, "%s: no function '%.128s'%s", bundle->name, name,
                     accrt_near_text(&near));
 }

@@ -145,7 +145,9 @@ static accrt_status_t check_load(const accrt_serve_engine_t* engine, const char*
       return ACCSV_FAIL(INVALID_ARGUMENT, "tensors[%" PRIu32 "] has no name or no data", i);
   }
   if (engine->adapters.count == 0)
-    return ACCSV_FAIL(UNSUPPORTED, "the model has no places for adapters");
+    return ACCSV_FAIL(UNSUPPORTED,
+                      "the model has no places for adapters: its bundle was made without "
+                      "the option 'adapters'");
   return ACCRT_OK;
 }
 

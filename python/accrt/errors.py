@@ -118,6 +118,13 @@ def named_files() -> Iterator[None]:
                                driver_name=errno.errorcode.get(error.errno or 0, "")) from None
 
 
+def missing(path: str, message: str) -> MissingFileError:
+    """The error of a path that does not exist, with words of its own."""
+    error = MissingFileError(message, name="ACCRT_ERROR_NOT_FOUND", driver_code=errno.ENOENT, driver_name="ENOENT")
+    error.filename = path
+    return error
+
+
 def need_folder(path: str | os.PathLike | bytes) -> None:
     """MissingFileError, where a file is to be written into a folder that does not exist."""
     folder = os.path.dirname(os.path.abspath(os.fsdecode(path)))

@@ -146,8 +146,9 @@ def test_what_newcomers_name(tmp_path, weights, monkeypatch):
     folder = tiny.write_folder(tmp_path / "qwen", LLAMA, weights)
     for given, message in (("Qwen/Qwen2.5-0.5B", "no such folder or file. Models are read from this machine: hf download Qwen/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"),
                            ("qwem", "qwem: there is no such folder or file; is it qwen?"), ("", "the model's path is empty")):  # fmt: skip
-        with pytest.raises(accrt.NotFoundError, match=re.escape(message)):
+        with pytest.raises(accrt.NotFoundError, match=re.escape(message)) as said:
             models.read(given)
+        assert not given or isinstance(said.value, FileNotFoundError) and said.value.filename == str(tmp_path / given)
     with pytest.raises(Refused, match=re.escape(f"config.json: it is no model: give the folder that it lies in, {folder}")):
         models.read(folder / "config.json")
     (folder / "tokenizer.json").unlink()

@@ -129,7 +129,7 @@ def test_one_that_is_used_stays(llm, folders):
 
 def test_a_model_without_places(model, folders):
     with accrt.LLM(model) as plain:
-        with pytest.raises(accrt.UnsupportedError, match="no places for adapters"):
+        with pytest.raises(accrt.UnsupportedError, match="no places for adapters: its bundle was made without the option 'adapters'"):
             plain.load_adapter("a", folders["a"][0])
 
 

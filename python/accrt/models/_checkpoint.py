@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 from .. import _format
 from .._files import read_beginning, read_small
 from .._library import close
-from ..errors import InvalidFormatError, IoError, NotFoundError
+from ..errors import InvalidFormatError, IoError, NotFoundError, missing
 from ..weights import Weight, Weights
 from ._config import Refused, parsed
 
@@ -96,13 +96,13 @@ def open_weights(path: str) -> Weights:
 
 
 def read(path: str) -> Checkpoint:
-    """Raises Refused, NotFoundError, and what opening weights raises."""
+    """Raises Refused, MissingFileError, and what opening weights raises."""
     given = os.fspath(path)
     if not given:
         raise NotFoundError("the model's path is empty")
     path = os.path.abspath(given)
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: there is no such folder or file{_meant(given)}")
+        raise missing(path, f"{path}: there is no such folder or file{_meant(given)}")
     if os.path.isdir(path):
         return _folder(path)
     if path.endswith((".json", ".jinja", ".py", ".txt", ".model")):
