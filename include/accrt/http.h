@@ -153,6 +153,12 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_KIMI 7u
 /** messages to `functions.NAME`: GPT-OSS. Only with ACCRT_HTTP_REASONING_HARMONY */
 #define ACCRT_HTTP_TOOLS_HARMONY 8u
+/** `<seed:tool_call>`, `<function=...>` and `<parameter=...>`: Seed-OSS */
+#define ACCRT_HTTP_TOOLS_SEED 9u
+/** `<minimax:tool_call>`, `<invoke name="...">` and `<parameter name="...">`: MiniMax M2 */
+#define ACCRT_HTTP_TOOLS_MINIMAX 10u
+/** `<｜tool▁calls▁begin｜>`, a name, and JSON: DeepSeek R1, V3 and V3.1 */
+#define ACCRT_HTTP_TOOLS_DEEPSEEK 11u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */

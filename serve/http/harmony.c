@@ -16,9 +16,9 @@ typedef enum mark {
   MARK_COUNT, /* none */
 } mark_t;
 
-static const char* const mark_texts[MARK_COUNT] = {"<|channel|>", "<|start|>", "<|constrain|>",
-                                                   "<|message|>", "<|end|>",   "<|call|>",
-                                                   "<|return|>"};
+static const char mark_texts[MARK_COUNT][HARMONY_MARK_BYTES] = {
+    "<|channel|>", "<|start|>", "<|constrain|>", "<|message|>",
+    "<|end|>",     "<|call|>",  "<|return|>"};
 
 static uint32_t is_space(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';

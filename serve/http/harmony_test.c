@@ -117,10 +117,10 @@ typedef struct reading {
 static void append(char* to, const char* bytes, uint64_t size) {
   if (size == 0)
     return;
-  const size_t length = strlen(to);
-  assert_true(length + size < MOST_BYTES);
-  memcpy(to + length, bytes, (size_t)size);
-  to[length + size] = '\0';
+  const size_t at = strlen(to);
+  assert_true(at + size < MOST_BYTES);
+  memcpy(to + at, bytes, (size_t)size);
+  to[at + size] = 0;
 }
 
 /* A string of JSON, up to its last quote. */
@@ -138,7 +138,7 @@ static void join(reading_t* r, const accrt_http_call_news_t* news) {
   append(entries, news->entries, news->entries_bytes);
   for (const char* at = entries; (at = strstr(at, "{\"index\":")) != NULL;) {
     if (strncmp(strchr(at, ','), ",\"id\"", 5) == 0) {
-      append(r->joined, ";", r->open);
+      append(r->joined, ";", r->open != 0);
       r->open = 1;
       append_string(r->joined, strstr(at, name) + sizeof name - 1);
       append(r->joined, ":", 1);
@@ -176,7 +176,7 @@ static void test_texts_in_all_pieces(void** state) {
       }
       if (size == 0 || round % 2 != 0)
         push(&r, "", 0, 1);
-      append(r.joined, ";", r.open);
+      append(r.joined, ";", r.open != 0);
       assert_string_equal(r.reasoning, trial->reasoning);
       assert_string_equal(r.content, trial->content);
       assert_string_equal(r.joined, trial->calls);

@@ -6,14 +6,11 @@
 
 /* No mark has its first byte a second time: what fails to match one is looked at once more. */
 static const struct {
-  const char* open;
-  const char* close;
+  char open[16];
+  char close[16];
 } marks[] = {
-    {NULL, NULL},
-    {"<think>", "</think>"},
-    {"[THINK]", "[/THINK]"},
-    {"<seed:think>", "</seed:think>"},
-    {NULL, NULL}, /* messages */
+    {"", ""}, {"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"},
+    {"", ""}, /* messages */
 };
 
 static uint32_t kind_of(uint32_t form) {

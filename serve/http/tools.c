@@ -26,51 +26,78 @@ enum {
   TAG_KEY,
   TAG_BETWEEN, /* a key and its value */
   TAG_VALUE,
-  KIMI_MARK, /* in a section: before a call */
-  KIMI_ID,   /* functions.name:number */
+  CALL_MARK, /* in a section: before a call */
+  CALL_ID,   /* functions.name:number, or a name */
+  FENCE,     /* DeepSeek: a name may follow the word function, and then marks of a block of code */
 };
 
-/* Kimi's calls stand between these, in a section with marks of its own. */
-static const char kimi_call[] = "<|tool_call_begin|>";
-static const char kimi_arguments[] = "<|tool_call_argument_begin|>";
-static const char kimi_end[] = "<|tool_call_end|>";
+/* Of some forms a call has marks of its own, within a section between the form's marks. */
+typedef struct section {
+  char call[28];
+  char arguments[32]; /* behind an id or a name; "": there is markup */
+  char end[28];       /* "": none */
+} section_t;
+
+static const section_t* section_of(uint32_t form) {
+  static const section_t kimi = {"<|tool_call_begin|>", "<|tool_call_argument_begin|>",
+                                 "<|tool_call_end|>"};
+  static const section_t deepseek = {"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                                     "<｜tool▁call▁end｜>"};
+  static const section_t minimax = {"<invoke name=\"", "", ""};
+  return form == ACCRT_HTTP_TOOLS_KIMI       ? &kimi
+         : form == ACCRT_HTTP_TOOLS_DEEPSEEK ? &deepseek
+         : form == ACCRT_HTTP_TOOLS_MINIMAX  ? &minimax
+                                             : NULL;
+}
 
 /* How a call is written as markup: head, name, name_end, then for each argument key_open, key,
  * key_close, value_open, value, value_close, and last `end`. */
 typedef struct markup {
-  const char* head;
-  char name_end;
-  const char* key_open;
-  const char* key_close;
-  const char* value_open; /* "": right behind the key */
-  const char* value_close;
-  const char* end; /* the mark that closes the call may follow, or is the same */
-  uint32_t lines;  /* a line that begins with key_open or end ends a value, too */
+  char head[16];
+  char name_end[4];
+  char key_open[20];
+  char key_close[12];
+  char value_open[12]; /* "": right behind the key */
+  char value_close[16];
+  char end[16];   /* the mark that closes the call may follow, or is the same */
+  uint32_t lines; /* a line that begins with key_open or end ends a value, too */
 } markup_t;
 
 static const markup_t* markup_of(uint32_t form) {
-  static const markup_t qwen = {"<function=",  '>', "<parameter=", ">", "", "</parameter>",
+  static const markup_t qwen = {"<function=",  ">", "<parameter=", ">", "", "</parameter>",
                                 "</function>", 1};
   static const markup_t glm = {
-      "", '\n', "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", 0};
-  return form == ACCRT_HTTP_TOOLS_QWEN_CODER ? &qwen : form == ACCRT_HTTP_TOOLS_GLM ? &glm : NULL;
+      "", "\n", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", 0};
+  static const markup_t minimax = {"", "\">",          "<parameter name=\"", "\">",
+                                   "", "</parameter>", "</invoke>",          0};
+  return form == ACCRT_HTTP_TOOLS_QWEN_CODER || form == ACCRT_HTTP_TOOLS_SEED ? &qwen
+         : form == ACCRT_HTTP_TOOLS_GLM                                       ? &glm
+         : form == ACCRT_HTTP_TOOLS_MINIMAX                                   ? &minimax
+                                                                              : NULL;
 }
 
+/* No mark has its first byte a second time: what fails to match one is looked at once more. */
 typedef struct marks {
-  const char* open;
-  const char* close; /* NULL: none */
+  char open[32];
+  char close[28]; /* "": none */
 } marks_t;
 
-static marks_t marks_of(const http_tools_t* t) {
-  if (t->form == ACCRT_HTTP_TOOLS_HERMES || markup_of(t->form) != NULL)
-    return (marks_t){"<tool_call>", "</tool_call>"};
-  if (t->form == ACCRT_HTTP_TOOLS_MISTRAL)
-    return (marks_t){"[TOOL_CALLS]", NULL};
-  if (t->form == ACCRT_HTTP_TOOLS_GRANITE) /* which leaves the second mark out */
-    return (marks_t){"<|tool_call|>", "<|/tool_call|>"};
-  if (t->form == ACCRT_HTTP_TOOLS_KIMI)
-    return (marks_t){"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"};
-  return (marks_t){"<|python_tag|>", NULL};
+static const marks_t* marks_of(const http_tools_t* t) {
+  static const marks_t marks[] = {
+      {"", ""},
+      {"<tool_call>", "</tool_call>"},
+      {"<|python_tag|>", ""},
+      {"[TOOL_CALLS]", ""},
+      {"<tool_call>", "</tool_call>"},
+      {"<tool_call>", "</tool_call>"},
+      {"<|tool_call|>", "<|/tool_call|>"}, /* which leaves the second mark out */
+      {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+      {"", ""}, /* messages */
+      {"<seed:tool_call>", "</seed:tool_call>"},
+      {"<minimax:tool_call>", "</minimax:tool_call>"},
+      {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+  };
+  return &marks[t->form];
 }
 
 static uint32_t is_space(char byte) {
@@ -344,8 +371,8 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     accrt_http_text_clear(&t->piece);
     return TOOK;
   }
-  if (t->form == ACCRT_HTTP_TOOLS_KIMI) {
-    enter(t, KIMI_MARK);
+  if (section_of(t->form) != NULL) {
+    enter(t, CALL_MARK);
     return AGAIN;
   }
   if (markup_of(t->form) != NULL) {
@@ -394,62 +421,98 @@ static verdict_t open_another(http_tools_t* t) {
   return TOOK;
 }
 
-/* ---- Kimi ---- */
+/* ---- Sections ---- */
 
-static void begin_kimi(http_tools_t* t) {
+static void begin_in_section(http_tools_t* t) {
+  const uint32_t is_markup = markup_of(t->form) != NULL;
   begin_object(t);
-  t->plain = 1;
-  enter(t, KIMI_ID);
+  t->plain = is_markup == 0;
+  enter(t, is_markup ? TAG_NAME : CALL_ID);
 }
 
-static verdict_t take_kimi_mark(http_tools_t* t, char byte) {
+static verdict_t take_call_mark(http_tools_t* t, char byte) {
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t found = compare(&t->piece, kimi_call);
+  const uint32_t found = compare(&t->piece, section_of(t->form)->call);
   if (found == 1)
-    begin_kimi(t);
+    begin_in_section(t);
   return took_if(found);
 }
 
-/* The name in an id. 0: there is none. */
-static uint32_t name_kimi(http_tools_t* t) {
-  static const char prefix[] = "functions.";
-  const char *at = t->piece.data, *end = at + t->piece.size;
-  for (const char* byte = at; byte < end; ++byte)
-    if (!is_of_name(*byte))
-      return 0;
-  const char* last = end;
-  while (last > at && last[-1] >= '0' && last[-1] <= '9')
-    --last;
-  if (last < end && last > at && last[-1] == ':')
-    end = last - 1;
-  const size_t skipped = sizeof prefix - 1;
-  if ((size_t)(end - at) > skipped && memcmp(at, prefix, skipped) == 0)
-    at += skipped;
-  const size_t size = (size_t)(end - at);
+/* 0: this is no name. */
+static uint32_t set_name(http_tools_t* t, const char* name, size_t size) {
   if (size == 0 || size > HTTP_CALL_NAME_BYTES)
     return 0;
-  memcpy(t->name, at, size);
+  for (size_t i = 0; i < size; ++i)
+    if (!is_of_name(name[i]))
+      return 0;
+  memcpy(t->name, name, size);
   t->name_size = (uint32_t)size;
   return 1;
 }
 
-static verdict_t take_kimi_id(http_tools_t* t, char byte) {
+/* The name in an id of Kimi's. 0: there is none. */
+static uint32_t name_in_id(http_tools_t* t) {
+  static const char prefix[] = "functions.";
+  const char *at = t->piece.data, *end = at + t->piece.size;
+  const char* last = end;
+  while (last > at && last[-1] >= '0' && last[-1] <= '9')
+    --last;
+  const size_t skipped = sizeof prefix - 1;
+  /* the id is shown again, so all of it is as names are */
+  if (!set_name(t, at, t->piece.size))
+    return 0;
+  if (last < end && last > at && last[-1] == ':')
+    end = last - 1;
+  if ((size_t)(end - at) > skipped && memcmp(at, prefix, skipped) == 0)
+    at += skipped;
+  return set_name(t, at, (size_t)(end - at));
+}
+
+static verdict_t take_call_id(http_tools_t* t, char byte) {
   enum { MOST = HTTP_CALL_NAME_BYTES + 64 }; /* with the prefix, the number and the mark */
+  const char* mark = section_of(t->form)->arguments;
   if (t->piece.size == 0 && is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
-  if (!ends_with(&t->piece, kimi_arguments))
+  if (!ends_with(&t->piece, mark))
     return took_if(t->piece.size < MOST && t->piece.failed == 0);
-  t->piece.size -= strlen(kimi_arguments);
+  t->piece.size -= strlen(mark);
   while (t->piece.size > 0 && is_space(t->piece.data[t->piece.size - 1]))
     --t->piece.size;
-  t->state = PLAIN_MARK;
-  return took_if(t->piece.size > 0 && name_kimi(t));
+  if (t->form == ACCRT_HTTP_TOOLS_KIMI) {
+    t->state = PLAIN_MARK;
+    return took_if(name_in_id(t));
+  }
+  const uint32_t is_name = set_name(t, t->piece.data, t->piece.size);
+  enter(t, FENCE);
+  return took_if(is_name);
+}
+
+/* {...}, or: behind the word function, name, line feed, ```json, {...}, ``` */
+static verdict_t take_fence(http_tools_t* t, char byte) {
+  static const char word[] = "function", language[] = "```json";
+  if (byte == '{' && (t->piece.size == 0 || compare(&t->piece, language) == 1)) {
+    begin_arguments(t);
+    return AGAIN;
+  }
+  const uint32_t is_language = t->piece.size > 0 && t->piece.data[0] == '`';
+  if (is_space(byte) && (t->piece.size == 0 || is_language))
+    return TOOK;
+  if (byte == '\n') {
+    const uint32_t is_name = t->name_size == sizeof word - 1 &&
+                             memcmp(t->name, word, t->name_size) == 0 &&
+                             set_name(t, t->piece.data, t->piece.size);
+    accrt_http_text_clear(&t->piece);
+    return took_if(is_name);
+  }
+  accrt_http_put(&t->piece, &byte, 1);
+  return took_if(t->piece.size <= HTTP_CALL_NAME_BYTES && t->piece.failed == 0);
 }
 
 /* A call's last mark, then another call or the section's last mark. */
-static verdict_t take_after_kimi(http_tools_t* t, char byte) {
-  if (t->piece.size == 0 && (is_space(byte) || byte == '}'))
+static verdict_t take_after_in_section(http_tools_t* t, char byte, const section_t* section) {
+  const uint32_t is_fence = byte == '`' && t->form == ACCRT_HTTP_TOOLS_DEEPSEEK;
+  if (t->piece.size == 0 && (is_space(byte) || byte == '}' || is_fence != 0))
     return TOOK;
   if (t->piece.size == 0 && byte == '{') {
     (void)open_another(t);
@@ -457,14 +520,15 @@ static verdict_t take_after_kimi(http_tools_t* t, char byte) {
   }
   accrt_http_put(&t->piece, &byte, 1);
   t->calls->failed |= t->piece.failed;
-  const uint32_t ends = compare(&t->piece, marks_of(t).close);
-  const uint32_t another = compare(&t->piece, kimi_call), end = compare(&t->piece, kimi_end);
+  const uint32_t ends = compare(&t->piece, marks_of(t)->close);
+  const uint32_t another = compare(&t->piece, section->call);
+  const uint32_t end = compare(&t->piece, section->end);
   if (ends == 1) {
     enter(t, TEXT);
   } else if (another == 1) {
     t->committed = 0;
-    accrt_http_put_text(&t->held, kimi_call);
-    begin_kimi(t);
+    accrt_http_put_text(&t->held, section->call);
+    begin_in_section(t);
   } else if (end == 1) {
     accrt_http_text_clear(&t->piece);
   } else if ((ends | another | end) == 0) { /* the beginning of a mark was text */
@@ -477,10 +541,11 @@ static verdict_t take_after_kimi(http_tools_t* t, char byte) {
 static verdict_t take_after(http_tools_t* t, char byte) {
   if (t->form == ACCRT_HTTP_TOOLS_HARMONY)
     return TOOK; /* the message has nothing but the call */
-  if (t->form == ACCRT_HTTP_TOOLS_KIMI)
-    return take_after_kimi(t, byte);
-  const char* close = marks_of(t).close;
-  if (close != NULL && byte == close[t->matched]) {
+  const section_t* section = section_of(t->form);
+  if (section != NULL)
+    return take_after_in_section(t, byte, section);
+  const char* close = marks_of(t)->close;
+  if (*close != 0 && byte == close[t->matched]) {
     if (close[++t->matched] == 0) {
       t->state = TEXT;
       t->matched = 0;
@@ -491,7 +556,7 @@ static verdict_t take_after(http_tools_t* t, char byte) {
     put_content(t, close, t->matched);
     return NO_CALL;
   }
-  if (is_space(byte) || (byte == '}' && close != NULL))
+  if (is_space(byte) || (byte == '}' && *close != 0))
     return TOOK;
   if (byte == '{' && t->form != ACCRT_HTTP_TOOLS_MISTRAL) {
     (void)open_another(t);
@@ -500,7 +565,7 @@ static verdict_t take_after(http_tools_t* t, char byte) {
   if ((byte == ',' && t->array != 0) || (byte == ';' && t->form == ACCRT_HTTP_TOOLS_LLAMA))
     return open_another(t);
   if (byte == ']' && t->array != 0) {
-    t->state = close != NULL ? AFTER : TEXT;
+    t->state = *close != 0 ? AFTER : TEXT;
     t->array = 0;
     return TOOK;
   }
@@ -539,13 +604,17 @@ static verdict_t take_tag_head(http_tools_t* t, char byte, const markup_t* m) {
 }
 
 static verdict_t take_tag_name(http_tools_t* t, char byte, const markup_t* m) {
-  const uint32_t ends = byte == m->name_end || (m->name_end == '\n' && byte == '<');
-  if (!ends || t->name_size == 0) {
+  const uint32_t is_next = m->name_end[0] == '\n' && byte == '<';
+  if (t->name_size == 0 || (t->piece.size == 0 && byte != m->name_end[0] && is_next == 0)) {
     if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
       return NO_CALL;
     t->name[t->name_size++] = byte;
     return TOOK;
   }
+  accrt_http_put(&t->piece, &byte, 1);
+  const uint32_t ends = is_next != 0 ? 1 : compare(&t->piece, m->name_end);
+  if (ends != 1)
+    return took_if(ends);
   accrt_http_put_text(&t->arguments, "{");
   t->parameters = 0;
   commit(t);
@@ -574,7 +643,7 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const markup_t* m) {
     enter(t, TAG_KEY);
   } else if (last == 1) {
     end_markup(t);
-    if (strcmp(m->end, marks_of(t).close) == 0)
+    if (strcmp(m->end, marks_of(t)->close) == 0)
       t->state = TEXT;
   } else if ((key | last) == 0) {
     end_early(t);
@@ -673,7 +742,7 @@ static void take_text(http_tools_t* t, char byte) {
     put_content(t, &byte, 1);
     return;
   }
-  const char* open = marks_of(t).open;
+  const char* open = marks_of(t)->open;
   if (byte == open[t->matched]) {
     accrt_http_put(&t->held, &byte, 1);
     if (open[++t->matched] != 0)
@@ -730,10 +799,12 @@ static verdict_t take(http_tools_t* t, char byte) {
     return take_skipped(t, byte);
   case AFTER:
     return take_after(t, byte);
-  case KIMI_MARK:
-    return take_kimi_mark(t, byte);
-  case KIMI_ID:
-    return take_kimi_id(t, byte);
+  case CALL_MARK:
+    return take_call_mark(t, byte);
+  case CALL_ID:
+    return take_call_id(t, byte);
+  case FENCE:
+    return take_fence(t, byte);
   default:
     return take_markup(t, byte);
   }
@@ -777,18 +848,12 @@ static size_t take_arguments(http_tools_t* t, const char* bytes, size_t size) {
 }
 
 uint32_t accrt_http_tools_begin(http_tools_t* t, const char* name, size_t size) {
-  if (size == 0 || size > HTTP_CALL_NAME_BYTES)
-    return 0;
-  for (size_t i = 0; i < size; ++i)
-    if (!is_of_name(name[i]))
-      return 0;
   begin_object(t);
   t->committed = 0;
   t->plain = 1;
-  memcpy(t->name, name, size);
-  t->name_size = (uint32_t)size;
-  enter(t, PLAIN_MARK);
-  return 1;
+  const uint32_t is_name = set_name(t, name, size);
+  enter(t, is_name ? PLAIN_MARK : TEXT);
+  return is_name;
 }
 
 void accrt_http_tools_over(http_tools_t* t) {

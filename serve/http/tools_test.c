@@ -21,6 +21,9 @@ enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
 enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
 enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE, KIMI = ACCRT_HTTP_TOOLS_KIMI };
 
+enum { SEED = ACCRT_HTTP_TOOLS_SEED, MINIMAX = ACCRT_HTTP_TOOLS_MINIMAX };
+enum { DEEPSEEK = ACCRT_HTTP_TOOLS_DEEPSEEK };
+
 /* Parameters of these tests that are strings, one of which may be null. */
 static const char text_parameters[] = "f zip\nf code\n?f note\ng zip";
 
@@ -34,6 +37,12 @@ typedef struct trial {
 #define KIMI_CALL(id, arguments)                                                                   \
   "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
 #define KIMI_SECTION(calls) "<|tool_calls_section_begin|>" calls "<|tool_calls_section_end|>"
+#define DEEPSEEK_CALL(head, rest)                                                                  \
+  "<｜tool▁call▁begin｜>" head "<｜tool▁sep｜>" rest "<｜tool▁call▁end｜>"
+#define DEEPSEEK_CALLS(calls) "<｜tool▁calls▁begin｜>" calls "<｜tool▁calls▁end｜>"
+#define MINIMAX_CALLS(calls) "<minimax:tool_call>\n" calls "</minimax:tool_call>"
+#define INVOKE(name, parameters) "<invoke name=\"" name "\">\n" parameters "</invoke>\n"
+#define PARAMETER(name, value) "<parameter name=\"" name "\">" value "</parameter>\n"
 #define CALL(name, arguments) "{" name ":" arguments "}"
 static const trial_t trials[] = {
     /* Text that is none. */
@@ -208,6 +217,56 @@ static const trial_t trials[] = {
      "<|tool_calls_section_begin|><|tool_call_begin|>functions.f", ""},
     {KIMI, "<|tool_calls_section_begin|>" KIMI_CALL("functions.f:0", "{\"a"), "",
      CALL("f", "{\\\"a<|tool_call_end|>")},
+    /* Seed-OSS has Qwen's markup between marks of its own. */
+    {SEED,
+     "I look.\n<seed:tool_call>\n<function=f>\n<parameter=zip>01234</parameter>\n<parameter=a>[1]"
+     "</parameter>\n</function>\n</seed:tool_call> ok",
+     "I look. ok", CALL("f", "{\\\"zip\\\": \\\"01234\\\", \\\"a\\\": [1]}")},
+    {SEED, "<tool_call><function=f></function></tool_call>",
+     "<tool_call><function=f></function></tool_call>", ""},
+    {SEED, "<seed:tool_call>{\"name\": \"f\", \"arguments\": {}}</seed:tool_call>", "",
+     CALL("f", "{}")},
+    /* Several in a section, with attributes. */
+    {MINIMAX,
+     "Hm.\n" MINIMAX_CALLS(INVOKE("f", PARAMETER("zip", "01234") PARAMETER("code", "\n a\n\n"))
+                               INVOKE("g", PARAMETER("a", "{\"b\": 1}"))) " ok",
+     "Hm. ok",
+     CALL("f", "{\\\"zip\\\": \\\"01234\\\", \\\"code\\\": \\\" a\\\\n\\\"}")
+         CALL("g", "{\\\"a\\\": {\\\"b\\\": 1}}")},
+    {MINIMAX, MINIMAX_CALLS(INVOKE("f", "")) MINIMAX_CALLS(INVOKE("g", "")), "",
+     CALL("f", "{}") CALL("g", "{}")},
+    {MINIMAX, MINIMAX_CALLS("{\"name\": \"f\", \"arguments\": {}}\n"), "", CALL("f", "{}")},
+    {MINIMAX, MINIMAX_CALLS(INVOKE("f", "") "what"), "what</minimax:tool_call>", CALL("f", "{}")},
+    {MINIMAX, MINIMAX_CALLS("<invoke name=\"f\" >"), MINIMAX_CALLS("<invoke name=\"f\" >"), ""},
+    {MINIMAX, MINIMAX_CALLS(INVOKE("", "")), MINIMAX_CALLS(INVOKE("", "")), ""},
+    {MINIMAX, MINIMAX_CALLS("what"), MINIMAX_CALLS("what"), ""},
+    {MINIMAX, "<minimax:tool_call>" INVOKE("f", "<parameter name=\"a\">1"), "", CALL("f", "{")},
+    /* A name and JSON, in two forms. */
+    {DEEPSEEK,
+     "I look. " DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "{\"a\": \"`<｜\"}")
+                                   DEEPSEEK_CALL("g", "\n{}\n")) " ok",
+     "I look. ok", CALL("f", "{\\\"a\\\": \\\"`<｜\\\"}") CALL("g", "{}")},
+    {DEEPSEEK,
+     DEEPSEEK_CALLS(DEEPSEEK_CALL("function", "f\n```json\n{\"a\": 1}\n```") "\n" DEEPSEEK_CALL(
+         "function", "g\n```json\n{}\n```")),
+     "", CALL("f", "{\\\"a\\\": 1}") CALL("g", "{}")},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("function", "{}")), "", CALL("function", "{}")},
+    {DEEPSEEK, DEEPSEEK_CALLS("\n{\"name\": \"f\", \"arguments\": {}}\n"), "", CALL("f", "{}")},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "g\n{}")),
+     DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "g\n{}")), ""},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("function", "a b\n{}")),
+     DEEPSEEK_CALLS(DEEPSEEK_CALL("function", "a b\n{}")), ""},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("é", "{}")), DEEPSEEK_CALLS(DEEPSEEK_CALL("é", "{}")),
+     ""},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "[]")), DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "[]")),
+     ""},
+    {DEEPSEEK, DEEPSEEK_CALLS(DEEPSEEK_CALL("f", "{}") "<｜}"), "<｜}<｜tool▁calls▁end｜>",
+     CALL("f", "{}")},
+    {DEEPSEEK, "a <｜tool▁calls▁｝ <｜tool", "a <｜tool▁calls▁｝ <｜tool", ""},
+    {DEEPSEEK, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f", ""},
+    {DEEPSEEK, "<｜tool▁calls▁begin｜>" DEEPSEEK_CALL("f", "{\"a"), "",
+     CALL("f", "{\\\"a<｜tool▁call▁end｜>")},
 };
 
 static uint64_t random_state;
@@ -404,10 +463,23 @@ static void test_random_bytes(void** state) {
                                        "<arg_key>",
                                        "</arg_key>",
                                        "<arg_value>",
-                                       "</arg_value>"};
+                                       "</arg_value>",
+                                       "<seed:tool_call>",
+                                       "</seed:tool_call>",
+                                       "<minimax:tool_call>",
+                                       "</minimax:tool_call>",
+                                       "<invoke name=\"f\">",
+                                       "<parameter name=\"a\">",
+                                       "</invoke>",
+                                       "<｜tool▁calls▁begin｜>",
+                                       "<｜tool▁call▁begin｜>",
+                                       "<｜tool▁sep｜>",
+                                       "```json",
+                                       "<｜tool▁call▁end｜>",
+                                       "<｜tool▁calls▁end｜>"};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
-    start(&r, 1 + round % 7);
+    start(&r, 1 + round % ACCRT_HTTP_TOOLS_LAST);
     for (uint32_t i = 0; i < round % 24; ++i) {
       const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
       accrt_http_tools_push(&r.tools, piece, strlen(piece));

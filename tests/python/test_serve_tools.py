@@ -31,7 +31,9 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
 @pytest.mark.parametrize("template, form", [
     ("<tool_call>", "hermes"), ("[TOOL_CALLS]", "mistral"), ("<|python_tag|>", "llama3_json"), ("<tool_call><function=", None), ("{{ messages }}", None),
     ("<tool_call><function=f><parameter=a></parameter>", "qwen3_coder"), ("<tool_call>f<arg_key>a</arg_key><arg_value></arg_value>", "glm45"), ("<|tool_call|>", "granite"),
-    ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "kimi_k2"), ("<seed:tool_call><function=f><parameter=a></parameter>", None),
+    ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "kimi_k2"), ("<seed:tool_call><function=f><parameter=a></parameter>", "seed_oss"),
+    ("<function=f><parameter=a></parameter>", None), ('<minimax:tool_call><invoke name="f"><parameter name="a"></parameter></invoke>', "minimax_m2"),
+    ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f<｜tool▁call▁end｜>", "deepseek"), ("<|channel|>commentary<|message|>{}<|call|>", "harmony"),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form
@@ -57,7 +59,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, harmony"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, harmony"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):
@@ -83,6 +85,22 @@ def test_earlier_calls_have_objects_for_the_template():
     for wrong in (5, [5], [{"function": {}}]):
         with pytest.raises(serve.BadParameter):
             text.check_messages([{"role": "assistant", "tool_calls": wrong}])
+
+
+@pytest.mark.parametrize("shown, found", [("arguments']", '{"place": "Ulm"}'), ("arguments'] | tojson", '{"place": "Ulm"}')])
+def test_arguments_are_a_text_where_the_template_joins_them(shown, found):
+    """DeepSeek's templates do; others get objects."""
+    from accrt.serve import requests
+
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"place": "Ulm"}'}}
+    source = "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + (c['function']['" + shown + ") + '<｜tool▁call▁end｜>' }}{% endfor %}{% endfor %}"
+    one = text.Text(text.Bytes(), text.ChatTemplate(source))
+    try:
+        assert one.tool_parser == "deepseek"
+        (request,) = requests.chat({"messages": [*BODY["messages"], {"role": "assistant", "tool_calls": [call]}]}, one, ["model"], 0).requests
+        assert f"begin｜>{found}<" in bytes(request._prompt).decode()
+    finally:
+        one.close()
 
 
 def test_reasoning_effort_is_for_the_template():
@@ -126,6 +144,9 @@ def test_marks_that_are_special_tokens_stay_in_the_text(form):
 @pytest.mark.parametrize("form, said", [
     ("qwen3_coder", '"<tool_call>\\n<function=weather>\\n<parameter=place>\\n" /[0-9]{4}/ "\\n</parameter>\\n<parameter=days>\\n" /[1-9]/ "\\n</parameter>\\n</function>\\n</tool_call>"'),
     ("glm45", '"<tool_call>weather\\n<arg_key>place</arg_key>\\n<arg_value>" /[0-9]{4}/ "</arg_value>\\n<arg_key>days</arg_key>\\n<arg_value>" /[1-9]/ "</arg_value>\\n</tool_call>"'),
+    ("seed_oss", '"<seed:tool_call>\\n<function=weather>\\n<parameter=place>" /[0-9]{4}/ "</parameter>\\n<parameter=days>" /[1-9]/ "</parameter>\\n</function>\\n</seed:tool_call>"'),
+    ("minimax_m2", r'"<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"place\">" /[0-9]{4}/ "</parameter>\n<parameter name=\"days\">" /[1-9]/ "</parameter>\n</invoke>\n</minimax:tool_call>"'),
+    ("deepseek", r'"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"place\": \"" /[0-9]{4}/ "\", \"days\": " /[1-9]/ "}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"'),
     ("kimi_k2", r'"<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"place\": \"" /[0-9]{4}/ "\", \"days\": " /[1-9]/ "}<|tool_call_end|><|tool_calls_section_end|>"'),
 ])  # fmt: skip
 def test_arguments_of_free_calls_have_the_types_of_the_schema(form, said, monkeypatch):

@@ -37,6 +37,9 @@ FORMS: Dict[str, Form] = {
     "glm45": Form(_ffi.ACCRT_HTTP_TOOLS_GLM, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")),
     "granite": Form(_ffi.ACCRT_HTTP_TOOLS_GRANITE, "<|tool_call|>", "", ", ", "arguments", True, True),
     "kimi_k2": Form(_ffi.ACCRT_HTTP_TOOLS_KIMI, "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "\n", "arguments", False, True, ("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>")),
+    "seed_oss": Form(_ffi.ACCRT_HTTP_TOOLS_SEED, "<seed:tool_call>", "</seed:tool_call>", "\n", "arguments", False, True, ("<function=", "</function>", "<parameter=", "</parameter>")),
+    "minimax_m2": Form(_ffi.ACCRT_HTTP_TOOLS_MINIMAX, "<minimax:tool_call>", "</minimax:tool_call>", "\n", "arguments", False, True, ("<invoke name=", "</invoke>", "<parameter name=", "</parameter>")),
+    "deepseek": Form(_ffi.ACCRT_HTTP_TOOLS_DEEPSEEK, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "\n", "arguments", False, True, ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")),
     # a message with a recipient: serve/http/harmony.c
     "harmony": Form(_ffi.ACCRT_HTTP_TOOLS_HARMONY, "<|channel|>", "", "", "", False, True, ("<|message|>", "<|call|>")),
 }
@@ -46,9 +49,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
 
 def detect(template: str) -> Optional[str]:
     """The form that a chat template teaches its model; None: none, or one that is not known."""
-    for name, form in FORMS.items():  # markup stands between Hermes' marks
-        if form.tags and form.tags[0] in template:
-            return name if form.open in template and form.tags[-1] in template else None
+    tagged = [(name, form) for name, form in FORMS.items() if form.tags and form.tags[0] in template]
+    if tagged:  # markup may stand between Hermes' marks
+        return next((name for name, form in tagged if form.open in template and form.tags[-1] in template), None)
     return next((name for name, form in FORMS.items() if form.open in template), "llama3_json" if '"parameters": dictionary' in template else None)
 
 
@@ -262,6 +265,25 @@ def check_calls(where: str, given: Any) -> List[Dict[str, Any]]:
             raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {shown(call)}, expected an object with a function that has a name", "invalid_type")
         out.append({**call, "type": "function", "function": {**function, "arguments": _arguments(function.get("arguments"))}})
     return out
+
+
+_AS_JSON = re.compile(r"arguments['\"]?\]?\s*\|\s*tojson")
+
+
+def joins_arguments(form: Optional[str], template: str) -> bool:
+    """Whether a template puts the arguments of earlier calls between texts, which only a text can
+    be: those of DeepSeek's models do."""
+    return form == "deepseek" and _AS_JSON.search(template) is None
+
+
+def with_text_arguments(message: Dict[str, Any]) -> Dict[str, Any]:
+    """A message whose calls have their arguments as text."""
+    calls = [{**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}} for call in message.get("tool_calls", [])]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _arguments(given: Any) -> Any:
