@@ -159,6 +159,8 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_MINIMAX 10u
 /** `<｜tool▁calls▁begin｜>`, a name, and JSON: DeepSeek R1, V3 and V3.1 */
 #define ACCRT_HTTP_TOOLS_DEEPSEEK 11u
+/** a list of calls as Python writes them, or as ACCRT_HTTP_TOOLS_LLAMA: Llama 4 */
+#define ACCRT_HTTP_TOOLS_PYTHONIC 12u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */

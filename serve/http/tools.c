@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "accrt/http.h"
+#include "serve/http/literals.h"
 #include "serve/http/values.h"
 
 enum {
@@ -26,9 +27,11 @@ enum {
   TAG_KEY,
   TAG_BETWEEN, /* a key and its value */
   TAG_VALUE,
-  CALL_MARK, /* in a section: before a call */
-  CALL_ID,   /* functions.name:number, or a name */
-  FENCE,     /* DeepSeek: a name may follow the word function, and then marks of a block of code */
+  CALL_MARK,   /* in a section: before a call */
+  CALL_ID,     /* functions.name:number, or a name */
+  PYTHON_NAME, /* in a list: name(...) */
+  PYTHON_CALL,
+  FENCE, /* DeepSeek: a name may follow the word function, and then marks of a block of code */
 };
 
 /* Of some forms a call has marks of its own, within a section between the form's marks. */
@@ -96,8 +99,14 @@ static const marks_t* marks_of(const http_tools_t* t) {
       {"<seed:tool_call>", "</seed:tool_call>"},
       {"<minimax:tool_call>", "</minimax:tool_call>"},
       {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+      {"<|python_start|>", "<|python_end|>"}, /* which may both be missing */
   };
   return &marks[t->form];
+}
+
+/* Of these a call may begin a text without a mark. */
+static uint32_t is_bare(const http_tools_t* t) {
+  return t->form == ACCRT_HTTP_TOOLS_LLAMA || t->form == ACCRT_HTTP_TOOLS_PYTHONIC;
 }
 
 static uint32_t is_space(char byte) {
@@ -296,8 +305,7 @@ static verdict_t take_next_key(http_tools_t* t, char byte) {
     return TOOK;
   }
   /* Where calls have no marks, a name alone makes none. */
-  const uint32_t alone =
-      t->name_size > 0 && t->has_arguments == 0 && t->form != ACCRT_HTTP_TOOLS_LLAMA;
+  const uint32_t alone = t->name_size > 0 && t->has_arguments == 0 && !is_bare(t);
   if (byte == '}' && (t->committed != 0 || alone != 0)) {
     end_object(t);
     return TOOK;
@@ -363,6 +371,60 @@ static verdict_t take_skipped(http_tools_t* t, char byte) {
   return TOOK;
 }
 
+/* ---- Python's calls ---- */
+
+/* The next call of a list, or its end. */
+static void begin_python(http_tools_t* t) {
+  begin_object(t);
+  t->committed = 0;
+  t->depth = t->in_string = t->escaped = 0;
+  enter(t, PYTHON_NAME);
+}
+
+static verdict_t take_python_name(http_tools_t* t, char byte) {
+  const uint32_t begins = t->name_size == 0;
+  if (begins && is_space(byte))
+    return TOOK;
+  if (byte == '(' && !begins) {
+    enter(t, PYTHON_CALL);
+    return TOOK;
+  }
+  if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
+    return NO_CALL;
+  t->name[t->name_size++] = byte;
+  return TOOK;
+}
+
+/* A call comes all at once: before its last bracket it may be none. */
+static verdict_t take_python(http_tools_t* t, char byte) {
+  if (t->in_string != 0) {
+    if (t->escaped != 0 || byte == '\\')
+      t->escaped = t->escaped == 0;
+    else if ((unsigned char)byte == t->in_string)
+      t->in_string = 0;
+  } else if (byte == '"' || byte == '\'') {
+    t->in_string = (unsigned char)byte;
+  } else if (byte == '(' || byte == '[' || byte == '{') {
+    ++t->depth;
+  } else if (byte == ')' && t->depth == 0) {
+    const uint32_t found = accrt_http_put_keywords(&t->arguments, t->piece.data, t->piece.size);
+    t->calls->failed |= t->piece.failed;
+    if (found != 0)
+      commit(t);
+    accrt_http_text_clear(&t->arguments);
+    enter(t, AFTER);
+    t->array = 1;
+    t->matched = 0;
+    return took_if(found);
+  } else if (byte == ')' || byte == ']' || byte == '}') {
+    if (t->depth == 0)
+      return NO_CALL;
+    --t->depth;
+  }
+  accrt_http_put(&t->piece, &byte, 1);
+  return TOOK;
+}
+
 static verdict_t take_open(http_tools_t* t, char byte) {
   if (is_space(byte))
     return TOOK;
@@ -380,6 +442,10 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     t->state = TAG_HEAD;
     accrt_http_text_clear(&t->piece);
     return AGAIN;
+  }
+  if (t->form == ACCRT_HTTP_TOOLS_PYTHONIC && byte == '[') {
+    begin_python(t);
+    return TOOK;
   }
   const uint32_t lists = t->form == ACCRT_HTTP_TOOLS_MISTRAL || t->form == ACCRT_HTTP_TOOLS_GRANITE;
   if (!lists || t->array != 0)
@@ -416,6 +482,10 @@ static verdict_t take_plain(http_tools_t* t, char byte) {
 
 /* The next object of several. */
 static verdict_t open_another(http_tools_t* t) {
+  if (t->array != 0 && t->form == ACCRT_HTTP_TOOLS_PYTHONIC) {
+    begin_python(t);
+    return TOOK;
+  }
   t->state = OPEN;
   t->committed = 0;
   return TOOK;
@@ -562,7 +632,7 @@ static verdict_t take_after(http_tools_t* t, char byte) {
     (void)open_another(t);
     return AGAIN;
   }
-  if ((byte == ',' && t->array != 0) || (byte == ';' && t->form == ACCRT_HTTP_TOOLS_LLAMA))
+  if ((byte == ',' && t->array != 0) || (byte == ';' && is_bare(t)))
     return open_another(t);
   if (byte == ']' && t->array != 0) {
     t->state = *close != 0 ? AFTER : TEXT;
@@ -756,7 +826,10 @@ static void take_text(http_tools_t* t, char byte) {
   t->matched = byte == open[0];
   if (t->matched != 0 || is_space(byte)) {
     accrt_http_put(&t->held, &byte, 1);
-  } else if (byte == '{' && t->begun == 0 && t->form == ACCRT_HTTP_TOOLS_LLAMA) {
+  } else if (byte == '[' && t->begun == 0 && t->form == ACCRT_HTTP_TOOLS_PYTHONIC) {
+    accrt_http_put(&t->held, &byte, 1);
+    begin_python(t);
+  } else if (byte == '{' && t->begun == 0 && is_bare(t)) {
     accrt_http_put(&t->held, &byte, 1);
     t->committed = 0;
     begin_object(t);
@@ -805,6 +878,10 @@ static verdict_t take(http_tools_t* t, char byte) {
     return take_call_id(t, byte);
   case FENCE:
     return take_fence(t, byte);
+  case PYTHON_NAME:
+    return take_python_name(t, byte);
+  case PYTHON_CALL:
+    return take_python(t, byte);
   default:
     return take_markup(t, byte);
   }

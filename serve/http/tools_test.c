@@ -22,7 +22,7 @@ enum { QWEN = ACCRT_HTTP_TOOLS_QWEN_CODER, GLM = ACCRT_HTTP_TOOLS_GLM };
 enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE, KIMI = ACCRT_HTTP_TOOLS_KIMI };
 
 enum { SEED = ACCRT_HTTP_TOOLS_SEED, MINIMAX = ACCRT_HTTP_TOOLS_MINIMAX };
-enum { DEEPSEEK = ACCRT_HTTP_TOOLS_DEEPSEEK };
+enum { DEEPSEEK = ACCRT_HTTP_TOOLS_DEEPSEEK, PYTHONIC = ACCRT_HTTP_TOOLS_PYTHONIC };
 
 /* Parameters of these tests that are strings, one of which may be null. */
 static const char text_parameters[] = "f zip\nf code\n?f note\ng zip";
@@ -267,6 +267,33 @@ static const trial_t trials[] = {
      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f", ""},
     {DEEPSEEK, "<｜tool▁calls▁begin｜>" DEEPSEEK_CALL("f", "{\"a"), "",
      CALL("f", "{\\\"a<｜tool▁call▁end｜>")},
+    /* Lists as Python writes them, or Llama's JSON. */
+    {PYTHONIC, " [f(a=1, b='x(]\\'\\n', c=[True, None]), g()]\n", "",
+     CALL("f", "{\\\"a\\\": 1, \\\"b\\\": \\\"x(]'\\\\n\\\", \\\"c\\\": [true, null]}")
+         CALL("g", "{}")},
+    {PYTHONIC, "I look. <|python_start|>[ a.b ( ), f(d={\"k\": (1, 2)})\n]<|python_end|> ok",
+     "I look. <|python_start|>[ a.b ( ), f(d={\"k\": (1, 2)})\n]<|python_end|> ok", ""},
+    {PYTHONIC, "I look. <|python_start|>[a.b( ) ,\n f(d={\"k\": (1, 2)})\n]<|python_end|> ok",
+     "I look. ok", CALL("a.b", "{}") CALL("f", "{\\\"d\\\": {\\\"k\\\": [1, 2]}}")},
+    {PYTHONIC, "[f(a='\xC3\xA9')] ok", "ok", CALL("f", "{\\\"a\\\": \\\"\xC3\xA9\\\"}")},
+    {PYTHONIC, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", "",
+     CALL("f", "{}") CALL("g", "{}")},
+    {PYTHONIC, "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>", "",
+     CALL("f", "{}")},
+    {PYTHONIC, "[link](http://x)", "[link](http://x)", ""},
+    {PYTHONIC, "[1, 2]", "[1, 2]", ""},
+    {PYTHONIC, "{\"name\": \"Ada\"}", "{\"name\": \"Ada\"}", ""},
+    {PYTHONIC, "Look: [f(a=1)]", "Look: [f(a=1)]", ""},
+    {PYTHONIC, "[f(1)]", "[f(1)]", ""},
+    {PYTHONIC, "[f(a=g(1))]", "[f(a=g(1))]", ""},
+    {PYTHONIC, "[f(a=1]", "[f(a=1]", ""},
+    {PYTHONIC, "[f(a=[1)]", "[f(a=[1)]", ""},
+    {PYTHONIC, "[f(), g(1)]", " g(1)]", CALL("f", "{}")},
+    {PYTHONIC, "[f(a='x", "[f(a='x", ""},
+    {PYTHONIC, "[f(a=1)", "", CALL("f", "{\\\"a\\\": 1}")},
+    {PYTHONIC, "[f(a=1)]<|python", "", CALL("f", "{\\\"a\\\": 1}")},
+    {PYTHONIC, "<|python_start|>print(1)<|python_end|>", "<|python_start|>print(1)<|python_end|>",
+     ""},
 };
 
 static uint64_t random_state;
@@ -476,7 +503,13 @@ static void test_random_bytes(void** state) {
                                        "<｜tool▁sep｜>",
                                        "```json",
                                        "<｜tool▁call▁end｜>",
-                                       "<｜tool▁calls▁end｜>"};
+                                       "<｜tool▁calls▁end｜>",
+                                       "<|python_start|>",
+                                       "<|python_end|>",
+                                       "f(",
+                                       ")",
+                                       "'",
+                                       "a="};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
     start(&r, 1 + round % ACCRT_HTTP_TOOLS_LAST);

@@ -34,6 +34,7 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
     ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "kimi_k2"), ("<seed:tool_call><function=f><parameter=a></parameter>", "seed_oss"),
     ("<function=f><parameter=a></parameter>", None), ('<minimax:tool_call><invoke name="f"><parameter name="a"></parameter></invoke>', "minimax_m2"),
     ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f<｜tool▁call▁end｜>", "deepseek"), ("<|channel|>commentary<|message|>{}<|call|>", "harmony"),
+    ("<|python_start|>", "pythonic"), ("as [func_name1(params_name1=params_value1), func_name2(params)]", "pythonic"), ("<|channel|>", None),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form
@@ -59,7 +60,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, harmony"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, pythonic, harmony"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):
@@ -146,6 +147,7 @@ def test_marks_that_are_special_tokens_stay_in_the_text(form):
     ("glm45", '"<tool_call>weather\\n<arg_key>place</arg_key>\\n<arg_value>" /[0-9]{4}/ "</arg_value>\\n<arg_key>days</arg_key>\\n<arg_value>" /[1-9]/ "</arg_value>\\n</tool_call>"'),
     ("seed_oss", '"<seed:tool_call>\\n<function=weather>\\n<parameter=place>" /[0-9]{4}/ "</parameter>\\n<parameter=days>" /[1-9]/ "</parameter>\\n</function>\\n</seed:tool_call>"'),
     ("minimax_m2", r'"<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"place\">" /[0-9]{4}/ "</parameter>\n<parameter name=\"days\">" /[1-9]/ "</parameter>\n</invoke>\n</minimax:tool_call>"'),
+    ("pythonic", """ "[weather(place='" /[0-9]{4}/ "', days=" /[1-9]/ ")]" """),
     ("deepseek", r'"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"place\": \"" /[0-9]{4}/ "\", \"days\": " /[1-9]/ "}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"'),
     ("kimi_k2", r'"<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"place\": \"" /[0-9]{4}/ "\", \"days\": " /[1-9]/ "}<|tool_call_end|><|tool_calls_section_end|>"'),
 ])  # fmt: skip

@@ -40,6 +40,7 @@ FORMS: Dict[str, Form] = {
     "seed_oss": Form(_ffi.ACCRT_HTTP_TOOLS_SEED, "<seed:tool_call>", "</seed:tool_call>", "\n", "arguments", False, True, ("<function=", "</function>", "<parameter=", "</parameter>")),
     "minimax_m2": Form(_ffi.ACCRT_HTTP_TOOLS_MINIMAX, "<minimax:tool_call>", "</minimax:tool_call>", "\n", "arguments", False, True, ("<invoke name=", "</invoke>", "<parameter name=", "</parameter>")),
     "deepseek": Form(_ffi.ACCRT_HTTP_TOOLS_DEEPSEEK, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "\n", "arguments", False, True, ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")),
+    "pythonic": Form(_ffi.ACCRT_HTTP_TOOLS_PYTHONIC, "<|python_start|>", "<|python_end|>", "\n", "parameters", False, True),
     # a message with a recipient: serve/http/harmony.c
     "harmony": Form(_ffi.ACCRT_HTTP_TOOLS_HARMONY, "<|channel|>", "", "", "", False, True, ("<|message|>", "<|call|>")),
 }
@@ -52,7 +53,9 @@ def detect(template: str) -> Optional[str]:
     tagged = [(name, form) for name, form in FORMS.items() if form.tags and form.tags[0] in template]
     if tagged:  # markup may stand between Hermes' marks
         return next((name for name, form in tagged if form.open in template and form.tags[-1] in template), None)
-    return next((name for name, form in FORMS.items() if form.open in template), "llama3_json" if '"parameters": dictionary' in template else None)
+    found = next((name for name, form in FORMS.items() if not form.tags and form.open in template), None)
+    said = {"[func_name1(": "pythonic", '"parameters": dictionary': "llama3_json"}  # in words
+    return found or next((name for words, name in said.items() if words in template), None)
 
 
 class Asked(NamedTuple):
