@@ -35,6 +35,7 @@ def _of(model_type, **changes):
 
 
 _GEMMA = {"hidden_act": "absent", "hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "tie_word_embeddings": "absent"}
+_GEMMA4 = {**_GEMMA, "global_head_dim": 24, "sliding_window": 6, "tie_word_embeddings": True, "pad_token_id": 0}
 _LAYER_NORMED = {"rms_norm_eps": "absent", "layer_norm_eps": 1e-5}
 _FALCON = {"hidden_act": "absent", "rms_norm_eps": "absent", "intermediate_size": "absent", "num_key_value_heads": "absent", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": "absent"}
 _LATENTS = {"num_key_value_heads": 6, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "moe_intermediate_size": 24}
@@ -322,6 +323,31 @@ CONFIGS = {
                        routed_scaling_factor=1.5, mlp_layer_types=["dense", "dense", "sparse"], rope_theta=1000.0, index_topk=64, index_head_dim=16, index_n_heads=2,
                        indexer_types=["full", "full", "shared"]),
     "bitnet": _of("bitnet", hidden_act="relu2", rope_theta=500000.0),
+    "gemma4": _of("gemma4_text", **{**_GEMMA4, "head_dim": 8, "global_head_dim": 16}, rms_norm_eps=1e-2, num_hidden_layers=6, num_kv_shared_layers=2, use_double_wide_mlp=True,
+                  hidden_size_per_layer_input=32, vocab_size_per_layer_input=320,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                  rope_parameters={"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 80000.0},
+                                   "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}),
+    "gemma4-experts": _of("gemma4_text", **{**_GEMMA4, "tie_word_embeddings": False}, num_hidden_layers=4, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                          layer_types=["sliding_attention", "sliding_attention", "full_attention", "full_attention"], use_bidirectional_attention="vision",
+                          enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=24, attention_bias=True, final_logit_softcapping=30.0),
+    "gemma4-unified": _of("gemma4_unified_text", **{**_GEMMA4, "head_dim": 8, "global_head_dim": 16}, rms_norm_eps=1e-2, num_hidden_layers=7),
+    "axk1": _of("axk1", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, norm_topk_prob=True,
+                routed_scaling_factor=2.5, mlp_layer_types=["sparse", "dense", "sparse"], rope_theta=10000.0),
+    "kolibri1": _of("kolibri1", intermediate_size="absent", head_dim=16, num_hidden_layers=5, sliding_window=6, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+                    shared_expert_intermediate_size=40, norm_topk_prob=True, rope_theta=10000.0),
+    "kolibri1-plain": _of("kolibri1", intermediate_size="absent", head_dim=8, sliding_window=9, layer_types=["full_attention", "sliding_attention", "full_attention"], num_experts=4, num_experts_per_tok=2,
+                         moe_intermediate_size=16, shared_expert_intermediate_size=24, tie_word_embeddings=True),
+    "flint": _of("flint", head_dim=16, num_hidden_layers=5, sliding_window=6, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40,
+                 mlp_only_layers=[0], rope_theta=10000.0),
+    "flint-biases": _of("flint", head_dim=8, sliding_window=9, layer_types=["sliding_attention", "full_attention", "sliding_attention"], num_experts=5, num_experts_per_tok=3,
+                        moe_intermediate_size=16, shared_expert_intermediate_size=24, decoder_sparse_step=2, norm_topk_prob=False, attention_bias=True),
+    "gpt-neox-japanese": _of("gpt_neox_japanese", **_LAYER_NORMED, intermediate_size="absent", num_key_value_heads="absent", tie_word_embeddings="absent", hidden_act="gelu",
+                             intermediate_multiple_size=2, rotary_pct=0.5, rotary_emb_base=5000),
+    "biogpt": {"model_type": "biogpt", "vocab_size": 320, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6, "max_position_embeddings": 100,
+               "hidden_act": "gelu", "layer_norm_eps": 1e-12, "scale_embedding": True, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1},
+    "biogpt-plain": {"model_type": "biogpt", "vocab_size": 320, "hidden_size": 60, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 5, "max_position_embeddings": 64,
+                     "hidden_act": "relu", "scale_embedding": False, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1, "tie_word_embeddings": False},
 }  # fmt: skip
 
 _LATENTS_FILE = {"attention.kv_lora_rank": 20, "attention.key_length": 24, "attention.value_length": 12, "rope.dimension_count": 8, "expert_feed_forward_length": 24,
@@ -418,7 +444,8 @@ def text_of(config):
 #: whose norms are about 2 with none behind attention and MLP, as far). They are compared with
 #: float64.
 GAINS = {"qwen3-next": 0.5, "qwen3.5": 0.5, "qwen3.5-moe": 0.5, "olmo-hybrid": 0.5, "olmo-hybrid-turned": 1.0, "zamba2": 0.6, "zamba2-plain": 0.6,
-         "mamba": 0.8, "mamba-biases": 0.8, "falcon-mamba": 0.8, "jamba": 0.8, "jamba-dense": 0.8, "gemma3n": 1.0, "gemma3n-sparse": 0.5, "vaultgemma": 1.0}  # fmt: skip
+         "mamba": 0.8, "mamba-biases": 0.8, "falcon-mamba": 0.8, "jamba": 0.8, "jamba-dense": 0.8, "gemma3n": 1.0, "gemma3n-sparse": 0.5, "vaultgemma": 1.0,
+         "gemma4": 0.5, "gemma4-experts": 0.7, "gemma4-unified": 0.5}  # fmt: skip
 #: Others with which transformers' f32 is as far from its float64 as a third of what tests allow.
 EXACT = {*GAINS, "nemotron-h"}
 

@@ -200,6 +200,51 @@ def test_of_a_llama_4_that_takes_images_the_part_for_text(tmp_path):
     assert [whole.chunk(layer) for layer in range(4)] == [10, 10, 10, None] and whole.with_experts == {1, 3}
 
 
+def test_of_a_gemma_4_that_sees_and_hears_the_part_for_text(tmp_path):
+    """As it is published: tensors of the text are below model.language_model."""
+    config, weights = family.CONFIGS["gemma4"], family.draw(family.recorded()["gemma4"]["tensors"])
+    outer = {"model_type": "gemma4", "text_config": config, "vision_config": {"model_type": "gemma4_vision"}, "audio_config": {"model_type": "gemma4_audio"}, "image_token_id": 319}
+    named = {name.replace("model.", "model.language_model.", 1): array for name, array in weights.items()}
+    others = ("vision_tower.patch_embedder.input_proj.weight", "audio_tower.layers.0.norm_out.weight", "embed_vision.embedding_projection.weight", "embed_audio.embedding_projection.weight")
+    more = {f"model.{name}": np.zeros((48, 8), np.float32) for name in others}
+    whole, alone = (_registry.decoder(models.read(tiny.write_folder(tmp_path / name, *given))) for name, given in
+                    {"whole": (outer, {**named, **more}), "alone": (config, weights)}.items())  # fmt: skip
+    kernels = [[kernel.name for kernel in driver.kernels_of(made.build(), "host")] for made in (whole, alone)]
+    assert kernels[0] == kernels[1] and len(whole.m.constants) == len(alone.m.constants)
+    assert [whole.kept_by(layer) for layer in range(6)] == [0, 1, 2, 3, 2, 3]
+
+
+def test_heads_of_512_elements_are_of_hosts_alone(tmp_path):
+    """As Gemma 4 has them where a layer sees all. GPUs say what they lack."""
+    config = {**family.CONFIGS["gemma4"], "global_head_dim": 512}
+    shapes = {name: list(shape) for name, shape in family.recorded()["gemma4"]["tensors"].items()}
+    for name, shape in shapes.items():
+        if ".self_attn." in name and int(name.split(".")[2]) % 2:
+            of_heads = 1 if name.endswith("o_proj.weight") else 0
+            shape[of_heads] = shape[of_heads] // config["head_dim"] // 2 * 512
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "m", config, family.draw(shapes))))
+    assert any("_h512_" in kernel.name for kernel in driver.kernels_of(made.build(), "host"))
+    made = _registry.decoder(models.read(tmp_path / "m"))
+    with pytest.raises(ValueError, match="paged attention: head size 512, at most 256 is possible"):
+        driver.kernels_of(made.build(), "cuda")
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"per_layer_config": {"1": {"head_dim": 24}}}, "per_layer_config is .*the same for all layers of a kind"), ({"per_layer_config": [1]}, r"per_layer_config is \[1\]"),
+    ({"per_layer_config": {str(layer): {"sliding_window": 9} for layer in (1, 3, 5)}}, "per_layer_config is "), ({"sliding_window": 0}, "sliding_window is 0"),
+    ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention is 'all'"), ({"num_kv_shared_layers": 5}, "num_kv_shared_layers is 5"),
+    ({"num_global_key_value_heads": 4, "attention_k_eq_v": True}, "num_global_key_value_heads is 4, which does not divide num_attention_heads, 6"),
+])  # fmt: skip
+def test_what_gemma_4_does_not_do(changes, says):
+    with pytest.raises(Refused, match=says):
+        made_of(without("gemma4", **changes))
+
+
+def test_sizes_of_layers_as_transformers_saves_them():
+    sizes = {str(layer): {"head_dim": 16, "num_key_value_heads": 2} for layer in (1, 3, 5)}
+    assert made_of(without("gemma4", "global_head_dim", per_layer_config=sizes)).key_sizes == made_of(family.CONFIGS["gemma4"]).key_sizes == [(2, 8), (2, 16)] * 3
+
+
 @pytest.mark.parametrize("changes, says", [
     ({"moe_layers": [4]}, r"moe_layers is \[4\]"), ({"layer_types": ["chunked_attention", "sliding_attention", "full_attention", "full_attention"]}, "layer_types is .*there are chunked_attention and full_attention"),
     ({"no_rope_layers": [1, 0]}, r"no_rope_layers is \[1, 0\]"), ({"floor_scale": 0}, "floor_scale is 0"), ({"attention_chunk_size": -1}, "attention_chunk_size is -1"),

@@ -117,6 +117,7 @@ CASES = {
     "odd_alone": Shape(heads=2, kv_heads=2, size=9),
     "size_80": Shape(heads=4, kv_heads=4, size=80),
     "size_256": Shape(heads=4, kv_heads=2, size=256, kv="bf16", soft_cap=50.0, scale=0.1, pages=60),
+    "size_512": Shape(heads=8, kv_heads=2, size=512, kv="bf16", scale=0.03, pages=60, window=300),
     "value_size": Shape(size=96, value_size=48, kv="bf16"),
     "page_1": Shape(page_size=1, table_pages=700, pages=900),
     "page_64": Shape(page_size=64, table_pages=14, pages=30, kv="bf16"),
@@ -198,7 +199,7 @@ def bits(x):
 
 
 @pytest.mark.rotating(4)
-@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3", "sinks", "sinks_window", "chunk", "chunk_units"])
+@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "size_512", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3", "sinks", "sinks_window", "chunk", "chunk_units"])
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):
     at, with_few_parts = Running(CASES[name], 100, on), paged.PARTS

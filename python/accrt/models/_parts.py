@@ -11,7 +11,7 @@ from ._checkpoint import Checkpoint, twice
 #: Configurations of other parts, and beginnings of names of their tensors.
 _OTHER_KEYS = ("vision_config", "audio_config", "text_config")
 _OTHERS = ("vision_model.", "vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.", "visual.", "model.visual.",
-           "model.audio_tower.", "model.embed_audio.", "model.embed_vision.")  # fmt: skip
+           "model.audio_tower.", "model.embed_audio.", "model.embed_vision.", "model.vision_embedder.")  # fmt: skip
 #: What names of the text's tensors begin with, and what they begin with in a model of text alone.
 _TEXT = {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.", "model.language_model.": "model."}
 

@@ -51,11 +51,13 @@ _LATENTS = {"q_lora_rank": 256, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk
 _GROUPS = {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
            "num_hidden_layers": 3}  # fmt: skip
 _GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0}
+_TWO_KINDS = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+_GEMMA4 = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 64, "global_head_dim": 128}
 _GPT_OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64, "num_hidden_layers": 2, "attention_bias": True}
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
 #: Families with biases, without a word about it in their configuration.
-_BIASED = ("GPT2", "Jais2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe")
+_BIASED = ("GPT2", "Jais2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe", "BioGpt")
 #: Families whose products are those of the ones above, in all sizes and with adapters.
 MORE: Dict[str, Dict[str, Any]] = {
     "gemma": {},
@@ -184,6 +186,16 @@ MORE: Dict[str, Dict[str, Any]] = {
     "dbrx": {"attn_config": {"clip_qkv": 8.0, "kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 96, "moe_top_k": 2}},
     "deepseek_v32": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
     "bitnet": {"hidden_act": "relu2"},
+    "gemma4_text": {**_GEMMA4, "num_kv_shared_layers": 1, "vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 64},
+    "gemma4-experts": {**_GEMMA4, "model_type": "gemma4_text", **_EXPERTS, "enable_moe_block": True, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+                       "final_logit_softcapping": 30.0},
+    "axk1": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
+    "kolibri1": {**_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96, "norm_topk_prob": True},
+    "kolibri1-plain": {"model_type": "kolibri1", **_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96},
+    "flint": {**_EXPERTS, **_TWO_KINDS, "num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"], "shared_expert_intermediate_size": 96,
+              "mlp_only_layers": [0]},
+    "gpt_neox_japanese": {"head_dim": None, "num_key_value_heads": None, "num_hidden_layers": 2},
+    "biogpt": {**_OWN_KEYS, "scale_embedding": True},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -198,7 +210,7 @@ _GGUF_NAMES = {"num_local_experts": "num_experts", "moe_num_experts": "num_exper
 #: What they alone say.
 _OF_FILES: Dict[str, Dict[str, Any]] = {"gemma3n_text": {"altup_num_inputs": 4, "laurel_rank": 64}, "apertus": {f"xielu_{part}": 0.5 for part in ("alpha_p", "alpha_n", "beta", "eps")}}
 #: Heads of other sizes.
-_HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
+_HEADS = (32, 64, 80, 96, 128, 160, 192, 256, 512)
 _FLOATS = ("f32", "bf16", "f16")
 # layout, group, types of components; none: plain
 _Packing = Union[Tuple[()], Tuple[str, int, Mapping[str, str]]]

@@ -1,5 +1,5 @@
 """Frequencies of rotary embeddings, plain and scaled: linear, dynamic, Llama 3, YaRN,
-LongRoPE."""
+LongRoPE; proportional, of which a part of a head is turned."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def make(config: Config, head_size: int, max_position: int) -> Rope:
     """What a configuration asks for. `max_position`: the longest sequence that is served, by which
     LongRoPE chooses its factors."""
     theta, given = settings(config)
-    kind, size = given["rope_type"], int(head_size * given["partial_rotary_factor"]) // 2 * 2
+    kind = given["rope_type"]
+    size = head_size if kind == "proportional" else int(head_size * given["partial_rotary_factor"]) // 2 * 2
     if kind not in _KINDS:
         config.refuse(f"config: rope_type is {kind!r}; there are {', '.join(_KINDS)}")
         kind = "default"
@@ -80,6 +81,12 @@ def make(config: Config, head_size: int, max_position: int) -> Rope:
 
 def _default(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
     return Rope(_plain(theta, size))
+
+
+def _proportional(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    """Of all pairs of a head the first ones are turned, as if all were."""
+    turned = np.arange(size // 2) < int(given["partial_rotary_factor"] * size // 2)
+    return Rope(np.where(turned, _plain(theta, size) / float(given.get("factor", 1.0)), 0.0))
 
 
 def _linear(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
@@ -143,4 +150,4 @@ def _longrope(theta: float, size: int, given: Mapping[str, Any], config: Config,
     return Rope(_plain(theta, size) / factors, float(scale), 0 if is_long else original)
 
 
-_KINDS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope}
+_KINDS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope, "proportional": _proportional}

@@ -13,14 +13,13 @@ import numpy as np
 
 from ..compiler.ir import Value
 from ..compiler.ops import cat
-from ._blocks import Decoder, FULL, SLIDING
+from ._blocks import FULL, SLIDING
 from ._config import MOST
-from .gemma3 import Gemma3
+from ._own_embeddings import WithOwnEmbeddings
 
 
 #: Matrices that make the streams behind the first, and that make one of all.
 _MADE, _JOINED = "altup_projections", "altup_unembed_projections"
-_KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 
 
 def _is_size(one: Any) -> bool:
@@ -44,10 +43,10 @@ def _cut(part: float) -> float:
 _EXPECTED = {_is_cut: "-inf or a number of standard deviations", _is_size: f"an integer from 1 to {MOST}", _is_part: "a number from 0 to less than 1 in f32"}
 
 
-class Gemma3n(Gemma3):
+class Gemma3n(WithOwnEmbeddings):
     types = ("gemma3n_text", "gemma3n")
     architectures = ("gemma3n",)
-    gguf_names = {**Gemma3.gguf_names, "per_layer_token_embd": "embed_tokens_per_layer", "per_layer_model_proj": "per_layer_model_projection",
+    gguf_names = {**WithOwnEmbeddings.gguf_names, "per_layer_token_embd": "embed_tokens_per_layer", "per_layer_model_proj": "per_layer_model_projection",
                   "per_layer_proj_norm": "per_layer_projection_norm", "altup_proj": _MADE, "altup_unembd_proj": _JOINED, "inp_gate": "per_layer_input_gate",
                   "proj": "per_layer_projection", "post_norm": "post_per_layer_input_norm", "laurel_l": "laurel.linear_left", "laurel_r": "laurel.linear_right",
                   "laurel_post_norm": "laurel.post_laurel_norm", "altup_correct_coef": "altup.correction_coefs", "altup_predict_coef": "altup.prediction_coefs",
@@ -77,20 +76,13 @@ class Gemma3n(Gemma3):
             self.cuts = self._one_each("activation_sparsity_scale", config.get("activation_sparsity_scale"), None, _is_cut, -math.inf)
         self.streams, self.active = config.integer("altup_num_inputs", maximum=64), config.integer("altup_active_idx", 0, minimum=0)
         self.corrects = config.flag("altup_correct_scale", True)
-        self.own_rows, self.own_size = config.integer("vocab_size_per_layer_input"), config.integer("hidden_size_per_layer_input")
+        self.setup_own()
         self.rank = config.integer("laurel_rank")
-        shared = config.integer("num_kv_shared_layers", 0, minimum=0)
-        self.first_shared = max(self.layers - shared, 0)
         if not self.corrects:
             self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if name.endswith(".altup.correct_output_scale"))
         if self.active >= self.streams:
             config.refuse(f"config: altup_active_idx is {self.active}, and altup_num_inputs {self.streams}")
-        if {window is None for window in self.windows[self.first_shared :]} - {window is None for window in self.windows[: self.first_shared]}:
-            config.refuse(f"config: num_kv_shared_layers is {shared}: no layer of a kind is before all that share its keys and values")
-            self.first_shared = self.layers
-        # Published folders have what these layers would make keys and values with.
-        names = tuple(f"{self.prefix}{self.layer_name.format(layer)}.self_attn.{part}." for layer in range(self.first_shared, self.layers) for part in _KEYS_AND_VALUES)
-        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
+        self.setup_sharing()
 
     def _read_file(self) -> None:
         """What files say by the shapes of tensors, or not at all: that is the same in all models
@@ -114,27 +106,11 @@ class Gemma3n(Gemma3):
     def layer_types(self) -> List[str]:
         return [SLIDING if (layer + 1) % 5 else FULL for layer in range(self.layers)]
 
-    def kept_by(self, layer: int) -> int:
-        """The last layer of the same kind before those that share."""
-        if layer < self.first_shared:
-            return layer
-        has_window = self.windows[layer] is not None
-        return max(before for before in range(self.first_shared) if (self.windows[before] is not None) == has_window)
-
-    # -- norms
-
-    def rms_norm(self, x: Value, name: str) -> Value:
-        """Without Gemma's 1."""
-        return Decoder.rms_norm(self, x, name)
-
-    def ones(self, size: int) -> Value:
-        return self.step.f.constant(self.constant(f"ones.{size}", np.ones(size, np.float32)))
-
     # -- streams, [tokens, streams, hidden]
 
     def embed(self, ids: Value) -> Value:
         x = super().embed(ids)
-        self.step.shared["own"] = self._own_embeddings(ids, x)
+        self.step.shared["own"] = self.own_embeddings(ids, x)
         size = self._size(x)
         rest = [self._of_size(made, size) for made in self._each_by_its_own([x] * (self.streams - 1), _MADE)]
         return cat([one.unsqueeze(1) for one in (x, *rest)], 1)
@@ -164,16 +140,6 @@ class Gemma3n(Gemma3):
         """x, as large as what has such a mean of squares."""
         return x * (size.sqrt() / self._size(x).clamp(1e-5, None).sqrt())
 
-    def _own_embeddings(self, ids: Value, x: Value) -> Value:
-        """Of each token, an embedding for each layer, [tokens, layers, size]."""
-        size, f = self.own_size, self.step.f
-        table = self.weight("embed_tokens_per_layer.weight", [self.own_rows, self.layers * size])
-        found = f.constant(table).embedding(ids.lt(self.own_rows).where(ids, 0))
-        found = (found if found.dtype == "f32" else found.to_copy("f32")) * math.sqrt(size)
-        made = self.linear(x, "per_layer_model_projection", self.layers * size, False) * (1 / math.sqrt(self.hidden))
-        shape = [x.shape[0], self.layers, size]
-        return (self.norm(made.view(shape), "per_layer_projection_norm") + found.view(shape)) * math.sqrt(0.5)
-
     def _routed(self, x: Value, name: str) -> Value:
         """How much of each stream a layer takes, of the one that it computes with."""
         return self.linear(self.norm(x, f"{name}.router_norm") * (1 / self.hidden), f"{name}.modality_router", self.streams, False).tanh()
@@ -200,31 +166,17 @@ class Gemma3n(Gemma3):
         mixed = (active + mixed + beside) * half
         made = self.mlp(self.norm(mixed, f"{name}.pre_feedforward_layernorm"), f"{name}.mlp")
         x = self.corrected(x, mixed + self.norm(made, f"{name}.post_feedforward_layernorm"), f"{name}.altup")
-        x = x + self._of_own(x.select(1, self.active), name, index).unsqueeze(1) * self._rest()
+        x = x + self.of_own(x.select(1, self.active), name, index).unsqueeze(1) * self._rest()
         return self.joined(x) if index == self.layers - 1 else x
 
     def _rest(self) -> Value:
         """Which streams get what a layer makes of its embeddings: all but the first."""
         return self.step.f.constant(self.constant("rest", np.array([0] + [1] * (self.streams - 1), np.float32).reshape(self.streams, 1)))
 
-    def _of_own(self, x: Value, name: str, index: int) -> Value:
-        """What a layer makes of its embeddings."""
+    def of_own(self, x: Value, name: str, index: int) -> Value:
         if self.corrects:
             x = x * self.float(self.weight(f"{name}.altup.correct_output_scale", [self.hidden]))
-        gate = self.activation(self.linear(x, f"{name}.per_layer_input_gate", self.own_size, False))
-        made = self.linear(gate * self.step.shared["own"].select(1, index), f"{name}.per_layer_projection", self.hidden, False)
-        return self.norm(made, f"{name}.post_per_layer_input_norm")
-
-    # -- attention and MLP
-
-    def attention(self, x: Value, name: str, layer: int) -> Value:
-        if self.kept_by(layer) == layer:
-            return super().attention(x, name, layer)
-        q = self.turned(self.split_heads(self.projected(x, f"{name}.q", self.heads * self.head_size), self.heads), f"{name}.q")
-        return self.linear(self.attend(q, None, None, layer), f"{name}.{self.output_name}", self.hidden)
-
-    def attend(self, q: Value, k: Any, v: Any, layer: int) -> Value:
-        return super().attend(q, k, None if v is None else v.rms_norm(self.ones(self.head_size), self.eps), layer)
+        return super().of_own(x, name, index)
 
     def mlp(self, x: Value, name: str) -> Value:
         size, by = self.sizes_of_mlps[self.step.layer], self.cuts[self.step.layer]

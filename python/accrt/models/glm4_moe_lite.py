@@ -14,8 +14,8 @@ class Glm4MoeLite(DeepseekV3):
     def setup(self) -> None:
         super().setup()
         config = self.config
-        kinds = config.get("mlp_layer_types", ["dense"] * config.integer("first_k_dense_replace", 1, minimum=0, maximum=4096) + ["sparse"] * self.layers)
-        first = next((at for at, kind in enumerate(kinds) if kind == "sparse"), len(kinds)) if isinstance(kinds, list) else -1
-        if first < 0 or kinds[: self.layers] != (["dense"] * first + ["sparse"] * self.layers)[: self.layers]:
-            config.refuse(f"config: mlp_layer_types is {kinds!r:.80}; dense layers come first, then sparse ones")
-        self.first = max(first, 0)
+        first = config.integer("first_k_dense_replace", 1, minimum=0, maximum=4096)
+        self.mlp_kinds = self.of_layers("mlp_layer_types", ("dense", "sparse"), ["dense" if layer < first else "sparse" for layer in range(self.layers)])
+
+    def is_dense(self, layer: int) -> bool:
+        return self.mlp_kinds[layer] == "dense"

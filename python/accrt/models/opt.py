@@ -36,8 +36,12 @@ class Opt(Decoder):
     def turned(self, x: Value, name: str) -> Value:
         return x
 
+    #: What embeddings of tokens are multiplied by.
+    of_embedding = 1.0
+
     def embed(self, ids: Value) -> Value:
-        return super().embed(ids) + self.embedding(self.step.positions + 2, "embed_positions", self.trained + 2)
+        x = super().embed(ids)
+        return (x if self.of_embedding == 1 else x * self.of_embedding) + self.embedding(self.step.positions + 2, "embed_positions", self.trained + 2)
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         x = self.attention(self.norm(x, f"{name}.self_attn_layer_norm"), f"{name}.self_attn", index) + x

@@ -7,11 +7,12 @@ import math
 from typing import Any, Mapping, Optional, Tuple
 
 from . import expr as ex
-from .attention import MAX_HEAD
 from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
 from .matmul import PANEL, require_contiguous_last
 
 UNIT = 256
+#: A workgroup with heads of so many elements needs half a megabyte of scratch memory.
+MAX_HEAD = 512
 _PART_HEAD = 16
 _ROWS = 64
 _SLICE = 32
