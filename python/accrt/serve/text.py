@@ -96,7 +96,8 @@ def growth(part: Any) -> Growth:
         found.append(Growth(max(1, -(-_size(part["content"]) // replaced)) if replaced else 1 + _size(part["content"])))
     if "prepend" in part:
         found.append(Growth(1, _size(part["prepend"])))
-    if "replacement" in part:  # Metaspace: for each space, and before each piece, which may be one letter
+    if "replacement" in part:
+        # Metaspace: for each space, and before each piece, which may be one letter
         found.append(Growth(1 + _size(part["replacement"])))
     if "single" in part:
         found.append(_template_growth(part))
