@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Sequence
 
+from . import _torch_special  # noqa: F401  - it fills the table
 from .from_torch import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .from_torch.table import lowers, TABLE
 from .from_torch.values import dtype_of, Known, Unsupported

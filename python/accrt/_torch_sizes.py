@@ -62,6 +62,18 @@ def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
     return size, factor
 
 
+def dim_name(dim: Any) -> str:
+    """The name for a dimension of which torch's `dim` is said: that of the Dim, or of the Dim that
+    it follows from ("h_times_2"). "": it has none."""
+    root, name = getattr(dim, "root", None), getattr(dim, "__name__", None)
+    if root is not None:
+        name, more = getattr(root, "__name__", None), dim.fn(0)
+        factor = dim.fn(1) - more
+        times = f"_times_{factor}" if factor != 1 else ""
+        name = f"{name}{times}{'_plus_' if more > 0 else '_minus_'}{abs(more)}" if more else f"{name}{times}"
+    return name if isinstance(name, str) and name.isidentifier() else ""
+
+
 def holds(program: Any, shapes: Mapping[str, Sequence[Any]], symbols: Sequence[str], most: int) -> Tuple[Limits, List[Tuple[str, str]], List[Check]]:
     """For each symbol its least and greatest value and its divisor, for which the export holds.
     What a bundle cannot check at a call: the input and the reason. And what it checks beside."""

@@ -402,6 +402,13 @@ def test_a_size_that_does_not_follow_is_named():
         convert(OfOne(lambda x: x * 2), tensors((9,)), dynamic_shapes=({0: 2 * n + 1},))
 
 
+def test_a_relation_has_the_name_of_its_dim():
+    h = Dim("h", max=64)
+    for dim, size, name in ((2 * h, 8, "h_times_2"), (h + 1, 9, "h_plus_1"), (h, 8, "h"), (Dim.AUTO, 8, "x_0")):
+        module = convert(OfOne(lambda x: x * 2), tensors((size,)), dynamic_shapes=({0: dim},))
+        assert list(module.symbols) == [name]
+
+
 def test_the_name_of_a_dim_stays():
     _, module, _ = session_of(lambda x, y: x[1:] + y, (5, 4), ({0: n + 1}, {0: n}), None)
     assert list(module.symbols) == ["n"] and [str(i.value.shape[0]) for i in module.functions["forward"].inputs] == ["(n + 1)", "n"]

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from .. import _pt2, _torch_core  # noqa: F401  - it fills the table
 from .._exporting import advice, example_inputs, export
 from .._torch_decompositions import found, Table
-from .._torch_sizes import holds
+from .._torch_sizes import dim_name, holds
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
 from . import ops_complex, ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -384,8 +384,8 @@ def _dim_names(program: Any, dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:
                     note(part, dims[key])
             return
         for d, dim in dims.items() if isinstance(dims, Mapping) else enumerate(dims) if isinstance(dims, (list, tuple)) else ():
-            own = getattr(dim, "__name__", None)
-            if isinstance(d, int) and isinstance(own, str) and own.isidentifier():
+            own = dim_name(dim)
+            if isinstance(d, int) and own:
                 found[name, d] = own
 
     inputs = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]

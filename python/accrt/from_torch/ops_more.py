@@ -46,13 +46,12 @@ def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: 
 
 for _name, _targets in (("prod", "prod.default prod.dim_int"), ("cumprod", "cumprod.default")):
     lowers(*(f"aten.{t}" for t in _targets.split()))(lambda lo, x, *rest, dtype=None, name=_name: getattr(lo.value(to_layout(lo, x, dtype)), name)(*rest))
-for _name in ("cummax", "cummin", "logcumsumexp", "erfinv", "lgamma", "digamma", "mode"):
+for _name in ("cummax", "cummin", "logcumsumexp", "lgamma", "digamma", "mode"):
     lowers(f"aten.{_name}.default")(method(_name))
 lowers("aten.median.default", "aten.median.dim")(method("median"))
 lowers("aten.nanmedian.default", "aten.nanmedian.dim")(lambda lo, x, dim=None, keepdim=False: lo.value(x).median(dim, keepdim, True))
 for _name, _how in (("i0", (0,)), ("special_i0e", (0, True)), ("special_i1", (1,)), ("special_i1e", (1, True))):
     lowers(f"aten.{_name}.default")(lambda lo, x, how=_how: lo.value(x).bessel_i(*how))
-lowers("aten.special_erfinv.default")(method("erfinv"))
 lowers("aten.polygamma.default")(lambda lo, order, x: special.polygamma(lo.value(x), order))
 lowers("aten.special_zeta.default", "aten.special_zeta.self_scalar")(lambda lo, s, q: special.zeta(*_pair(lo, s, q)))
 lowers("aten.special_zeta.other_scalar")(lambda lo, s, q: special.zeta(*reversed(_pair(lo, q, s))))

@@ -1,6 +1,6 @@
-"""Special functions by element: the inverse of erf, modified Bessel functions of the first kind,
-the logarithm of the gamma function and its derivative; signs, extremes without NaN, rounding to
-digits."""
+"""Special functions by element: the inverse of erf in f32, modified Bessel functions of the first
+kind, the logarithm of the gamma function and its derivative; signs, extremes without NaN, rounding
+to digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Tuple
 
 from ..declared import FLOATS
 from ..ir import IRError, Value
-from . import elementwise, functions, shapes  # noqa: F401  - the methods that are used here
+from . import elementwise, functions, normal, shapes  # noqa: F401  - the methods that are used here
 
 
 def _wide(x: Value) -> Tuple[Value, str]:
@@ -26,9 +26,9 @@ def _narrow(x: Value, dtype: str) -> Value:
 def erfinv(x: Value) -> Value:
     """The number whose erf is x: a first guess within 0.2 %, and three of Halley's steps. Near 1
     the rest up to 1 decides, so that no digit is lost."""
+    if x.dtype == "f64":
+        return normal.erfinv(x)
     y, dtype = _wide(x)
-    if y.dtype == "f64":
-        raise IRError(f"function {x.function.name!r}: erfinv of f64: there is one of f32, f16 and bf16")
     a = y.abs()
     rest = 1.0 - a
     logarithm = a.gt(0.5).where((rest * (1.0 + a)).log(), (a * a * -1.0).log1p())
