@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import _pt2_archive
 from ._files import regular
+from .errors import named_files
 
 #: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
 _KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
@@ -37,7 +38,9 @@ def loaded(path: str) -> Any:
 
     from .from_torch.values import plain, short
 
-    with open(path, "rb", opener=regular) as file:
+    with named_files():
+        opened = open(path, "rb", opener=regular)
+    with opened as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
         try:

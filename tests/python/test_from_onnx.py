@@ -295,3 +295,9 @@ def test_a_division_by_zero_is_told():
     proto = model([node("Shape", "x", "s"), node("Gather", "s first", "n"), node("ReduceSum", "n axes", "m"), node("Reshape", "x m", "y")],
                   [("x", F32, ["n", 4])], dict(first=np.array(0), axes=np.array([0])))  # fmt: skip
     assert "Reshape x1" in refused(proto)
+
+
+def test_a_missing_file_is_the_packages_error(tmp_path):
+    with pytest.raises(accrt.MissingFileError, match="none.onnx: no such file") as said:
+        accrt.from_onnx(str(tmp_path / "none.onnx"))
+    assert said.value.filename == str(tmp_path / "none.onnx")

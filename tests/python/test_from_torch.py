@@ -758,3 +758,9 @@ def test_misspelt_options_are_refused_before_anything_is_done(name, near):
             make("none.pt2", **{name: 1})
         wanted = f"{what}() got an unexpected keyword argument {name!r}"
         assert str(caught.value) == wanted + (f"; did you mean {near!r}?" if near and (what, near) != ("from_onnx", "dynamic_shapes") else "")
+
+
+def test_a_missing_file_is_the_packages_error(tmp_path):
+    with pytest.raises(accrt.MissingFileError, match="none.pt2: no such file") as said:
+        accrt.from_torch(str(tmp_path / "none.pt2"))
+    assert said.value.filename == str(tmp_path / "none.pt2")

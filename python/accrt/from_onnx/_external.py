@@ -9,6 +9,7 @@ import stat
 from typing import Any, Iterator, Optional
 
 from .._files import regular
+from ..errors import named_files
 
 #: Bytes of an element of the types that are read, by their numbers in onnx.TensorProto.DataType.
 _BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 16: 2}
@@ -19,7 +20,9 @@ def read(path: str) -> Any:
     model's folder, or past a file's end."""
     import onnx
 
-    with open(path, "rb", opener=regular) as file:
+    with named_files():
+        opened = open(path, "rb", opener=regular)
+    with opened as file:
         model = onnx.load(file, load_external_data=False)
     folder = os.path.dirname(os.path.abspath(path))
     for tensor in _tensors(model):
