@@ -167,17 +167,12 @@ ACCRT_RARE static void undo_record(accrt_event_t* event, const latest_t* old, co
   accrt_semaphore_unref(undone ? new->semaphore : old->semaphore);
 }
 
-/* Gives the record to the driver. False: the stream defers, or the driver has no events.
- *
- * A thread that waits for the event may release the event, the stream and the instance as soon as
- * the driver has it. The stream's end waits for the submission lock, so the lock keeps the stream
- * and the instance: nothing of them is used behind it, unless it is kept. */
+/* Gives the record to the driver. False: the stream defers, or the driver has no events. */
 static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
                           accrt_status_t* out_status) {
   accrt_submit_held_t held;
   if (event->native == NULL || !stream->native || !accrt_submit_try_lock(stream, 0, &held))
     return false;
-  accrt_object_retain(&event->object);
   *out_status = stream->table->event_record(stream->queue, event->native);
   accrt_semaphore_t* old = NULL;
   if (*out_status == ACCRT_OK) {
@@ -190,12 +185,9 @@ static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
     set_mode(event, ACCRT_EVENT_NATIVE);
     accrt_mutex_unlock(&event->lock);
   }
-  accrt_device_note_status(stream->device, *out_status);
-  accrt_instance_t* kept = old != NULL ? accrt_instance_retain(stream->instance) : NULL;
-  accrt_event_unref(event);
   accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT);
+  accrt_device_note_status(stream->device, *out_status);
   accrt_semaphore_unref(old);
-  accrt_instance_release(kept);
   return true;
 }
 
@@ -227,7 +219,10 @@ static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, 
   return accrt_device_check_same("event", event->device, "stream", stream->device);
 }
 
-static accrt_status_t record_emulated(accrt_stream_t* stream, accrt_event_t* event) {
+static accrt_status_t record(accrt_stream_t* stream, accrt_event_t* event) {
+  accrt_status_t status = check_event(stream, event, false);
+  if (status != ACCRT_OK || record_native(stream, event, &status))
+    return status;
   latest_t old, new;
   ACCRT_TRY(begin_record(event, stream, &old, &new));
   const accrt_request_t request = {.kind = ACCRT_OP_RECORD,
@@ -236,7 +231,7 @@ static accrt_status_t record_emulated(accrt_stream_t* stream, accrt_event_t* eve
                                    .value = new.value,
                                    .event = event,
                                    .generation = new.generation};
-  const accrt_status_t status = accrt_stream_enqueue(stream, &request, NULL);
+  status = accrt_stream_enqueue(stream, &request, NULL);
   if (status == ACCRT_OK) {
     accrt_semaphore_unref(old.semaphore);
   } else {
@@ -246,15 +241,12 @@ static accrt_status_t record_emulated(accrt_stream_t* stream, accrt_event_t* eve
   return status;
 }
 
+/* A thread that waits for the event may release both before this function returns. */
 accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
   ACCRT_ENTER(stream, event);
-  accrt_status_t status = check_event(stream, event, false);
-  if (status != ACCRT_OK || record_native(stream, event, &status))
-    return status;
-  /* A thread that waits for the event may release both before this function returns. */
   accrt_stream_hold(stream);
   accrt_object_retain(&event->object);
-  status = record_emulated(stream, event);
+  const accrt_status_t status = record(stream, event);
   accrt_event_unref(event);
   accrt_stream_let_go(stream);
   return status;

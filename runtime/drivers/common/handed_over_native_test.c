@@ -82,8 +82,51 @@ static void test_records(void** state) {
   hand_over(recording, await_record);
 }
 
+/* ---- A waiter that comes before the driver's function returns ---- */
+
+typedef struct inside {
+  handed_over_t objects;
+  atomic_int is_inside, is_released;
+} inside_t;
+
+static void stay_inside(void* user) {
+  inside_t* inside = user;
+  atomic_store(&inside->is_inside, 1);
+  while (atomic_load(&inside->is_released) == 0)
+    (void)sched_yield();
+}
+
+/* The event is recorded a second time, so that it is the driver's already, and is over before the
+ * driver's function returns. */
+static void test_events_that_are_released_inside(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_THREAD);
+  inside_t inside = {.objects = {.stream = make_stream()}};
+  uint32_t word = 0;
+  pthread_t thread;
+  assert_int_equal(accrt_event_create(world.device, 0, &inside.objects.event), ACCRT_OK);
+  assert_int_equal(accrt_stream_record(inside.objects.stream, inside.objects.event), ACCRT_OK);
+  test_driver.recorded_user = &inside;
+  test_driver.recorded = stay_inside;
+  fill(inside.objects.stream, &word, 7);
+  assert_int_equal(pthread_create(&thread, NULL, recording, &inside.objects), 0);
+  while (atomic_load(&inside.is_inside) == 0)
+    (void)sched_yield();
+  const accrt_status_t status =
+      accrt_event_synchronize(inside.objects.event, FOREVER, ACCRT_WAIT_YIELD);
+  accrt_event_release(inside.objects.event);
+  atomic_store(&inside.is_released, 1);
+  accrt_stream_release(inside.objects.stream); /* its end waits for the record */
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  test_driver.recorded = NULL;
+  assert_int_equal(status, ACCRT_OK);
+  assert_int_equal(atomic_load(&inside.objects.told), ACCRT_OK);
+  assert_int_equal(word, 7);
+  close_world();
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_signals),
-                                     cmocka_unit_test(test_records)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_signals), cmocka_unit_test(test_records),
+                                     cmocka_unit_test(test_events_that_are_released_inside)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

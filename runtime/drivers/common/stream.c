@@ -137,16 +137,12 @@ accrt_status_t accrt_inner_stream_signal(accrt_stream_t* stream, accrt_semaphore
                                    .semaphore = semaphore,
                                    .value = value};
   accrt_status_t status = ACCRT_OK;
-  accrt_instance_t* instance = accrt_instance_retain(stream->instance);
+  accrt_stream_hold(stream);
   accrt_object_retain(&semaphore->object);
-  /* Where the driver signals, the submission lock keeps the stream, as in record_native. */
-  if (!stream->native || !accrt_stream_signal_native(stream, semaphore, value, &status)) {
-    accrt_stream_ref(stream);
+  if (!stream->native || !accrt_stream_signal_native(stream, semaphore, value, &status))
     status = accrt_stream_enqueue(stream, &request, NULL);
-    accrt_stream_unref(stream);
-  }
   accrt_semaphore_unref(semaphore);
-  accrt_instance_release(instance);
+  accrt_stream_let_go(stream);
   return status;
 }
 

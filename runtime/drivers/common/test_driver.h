@@ -357,7 +357,10 @@ static inline accrt_status_t test_event_record(accrt_driver_queue_t* queue,
                                                accrt_driver_event_t* event) {
   atomic_fetch_add(&test_driver.records, 1);
   TEST_TRY(TEST_FUNCTION_EVENT_RECORD);
-  return test_add_event_job(queue, event, 1);
+  const accrt_status_t status = test_add_event_job(queue, event, 1);
+  if (test_driver.recorded != NULL)
+    test_driver.recorded(test_driver.recorded_user);
+  return status;
 }
 
 static inline accrt_status_t test_event_wait(accrt_driver_queue_t* queue,

@@ -75,6 +75,8 @@ typedef struct test_driver_state {
   atomic_long events, launches, modules, natives;
   /* how often it was called */
   atomic_long notifies, records, waits, progresses, queue_waits;
+  void (*recorded)(void* user); /* called at the end of event_record; NULL: nothing */
+  void* recorded_user;
   atomic_int lost;
   /* work */
   pthread_mutex_t lock;
