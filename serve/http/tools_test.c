@@ -525,6 +525,43 @@ static void test_random_bytes(void** state) {
   }
 }
 
+/* Of each form, texts of one piece many times, behind what begins a call: each byte is looked at a
+ * few times, or this test would not end, and nothing is put twice. */
+static void test_long_texts(void** state) {
+  (void)state;
+  static const char* const begins[] = {
+      "",
+      "<tool_call>",
+      "<tool_call>{\"name\": \"f\", \"arguments\": {",
+      "<tool_call><function=f><parameter=a>",
+      "<tool_call>f\n<arg_key>a</arg_key><arg_value>",
+      "[TOOL_CALLS]f",
+      "<|tool_call|>[",
+      "<|tool_calls_section_begin|><|tool_call_begin|>",
+      "<minimax:tool_call><invoke name=\"f\"><parameter name=\"",
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+      "[f(a=",
+      "[f(a='"};
+  static const char* const pieces[] = {"<", "<tool_call>",  "[",       "{", "\"", "\\", "f",
+                                       " ", "</parameter>", "<｜tool", "(", "'"};
+  enum { COUNT = 20000 };
+  for (size_t i = 0; i < sizeof begins / sizeof *begins; ++i) {
+    for (size_t k = 0; k < sizeof pieces / sizeof *pieces; ++k) {
+      for (uint32_t form = 1; form <= ACCRT_HTTP_TOOLS_LAST; ++form) {
+        reading_t r;
+        start(&r, form);
+        accrt_http_tools_push(&r.tools, begins[i], strlen(begins[i]));
+        for (uint32_t n = 0; n < COUNT; ++n)
+          accrt_http_tools_push(&r.tools, pieces[k], strlen(pieces[k]));
+        accrt_http_tools_end(&r.tools);
+        assert_int_equal(r.content.failed | r.calls.failed, 0);
+        assert_true(r.content.size <= strlen(begins[i]) + COUNT * strlen(pieces[k]));
+        stop(&r);
+      }
+    }
+  }
+}
+
 /* The same without a server, as other languages call it. */
 static void test_calls_alone(void** state) {
   (void)state;
@@ -596,6 +633,7 @@ int main(void) {
       cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
       cmocka_unit_test(test_calls_alone),         cmocka_unit_test(test_calls_behind_reasoning),
       cmocka_unit_test(test_random_bytes),        cmocka_unit_test(test_ids_of_kimi),
+      cmocka_unit_test(test_long_texts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
