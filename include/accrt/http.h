@@ -161,6 +161,8 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_TOOLS_DEEPSEEK 11u
 /** a list of calls as Python writes them, or as ACCRT_HTTP_TOOLS_LLAMA: Llama 4 */
 #define ACCRT_HTTP_TOOLS_PYTHONIC 12u
+/** `<|START_ACTION|>` and a list of JSON: Command R7B, Command A */
+#define ACCRT_HTTP_TOOLS_COMMAND 13u
 
 /** Marks between which a model reasons before it answers; docs/server.md describes the forms. */
 #define ACCRT_HTTP_REASONING_THINK 1u    /**< `<think>` and `</think>` */
@@ -168,6 +170,9 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_REASONING_SEED 3u     /**< `<seed:think>` and `</seed:think>` */
 /** messages of the channel `analysis`: GPT-OSS. Neither of the next two is added to it */
 #define ACCRT_HTTP_REASONING_HARMONY 4u
+/** `<|START_THINKING|>` and `<|END_THINKING|>`; `<|START_RESPONSE|>` and `<|END_RESPONSE|>` around
+ * the answer are left out: Command R7B, Command A */
+#define ACCRT_HTTP_REASONING_COMMAND 5u
 /** added to a form: the prompt ends with the first mark, so the text begins with reasoning */
 #define ACCRT_HTTP_REASONING_OPEN 256u
 /** added to a form and ACCRT_HTTP_REASONING_OPEN: the prompt ends within the reasoning, so white

@@ -16,7 +16,7 @@ typedef enum mark {
   MARK_COUNT, /* none */
 } mark_t;
 
-static const char mark_texts[MARK_COUNT][HARMONY_MARK_BYTES] = {
+static const char mark_texts[MARK_COUNT][THOUGHTS_MARK_BYTES] = {
     "<|channel|>", "<|start|>", "<|constrain|>", "<|message|>",
     "<|end|>",     "<|call|>",  "<|return|>"};
 

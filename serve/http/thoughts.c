@@ -6,11 +6,15 @@
 
 /* No mark has its first byte a second time: what fails to match one is looked at once more. */
 static const struct {
-  char open[16];
-  char close[16];
+  char open[THOUGHTS_MARK_BYTES];
+  char close[THOUGHTS_MARK_BYTES];
 } marks[] = {
-    {"", ""}, {"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"},
+    {"", ""},
+    {"<think>", "</think>"},
+    {"[THINK]", "[/THINK]"},
+    {"<seed:think>", "</seed:think>"},
     {"", ""}, /* messages */
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
 };
 
 static uint32_t kind_of(uint32_t form) {
@@ -36,6 +40,7 @@ void accrt_http_thoughts_init(http_thoughts_t* t, const accrt_allocator_t* alloc
   t->state = t->entered != 0 ? THOUGHTS_INSIDE : THOUGHTS_BEFORE;
   t->begun = (form & ACCRT_HTTP_REASONING_BEGUN) != 0;
   t->reasoning = reasoning;
+  t->has_responses = kind == ACCRT_HTTP_REASONING_COMMAND;
   t->has_messages = kind == ACCRT_HTTP_REASONING_HARMONY;
   accrt_http_text_init(&t->held, allocator);
   accrt_http_text_init(&t->header, allocator);
@@ -155,6 +160,46 @@ static void put_answer(http_tools_t* tools, http_text_t* answer, const char* byt
     accrt_http_tools_push(tools, bytes, size);
 }
 
+/* 1: the bytes are a mark that stands around an answer; 2: they are the beginning of one. */
+static uint32_t find_response(const char* bytes, size_t size) {
+  static const char responses[][THOUGHTS_MARK_BYTES] = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"};
+  for (size_t i = 0; i < sizeof responses / sizeof *responses; ++i)
+    if (strncmp(responses[i], bytes, size) == 0)
+      return responses[i][size] == 0 ? 1 : 2;
+  return 0;
+}
+
+static void put_unmarked(http_thoughts_t* t, const char* bytes, size_t size, http_tools_t* tools,
+                         http_text_t* answer) {
+  for (size_t i = 0; i < size;) {
+    const char* next = t->mark_size > 0 ? bytes + i : memchr(bytes + i, '<', size - i);
+    const size_t run = next != NULL ? (size_t)(next - bytes) - i : size - i;
+    if (run > 0)
+      put_answer(tools, answer, bytes + i, run);
+    i += run;
+    if (next == NULL)
+      return;
+    t->mark[t->mark_size] = bytes[i];
+    const uint32_t found = find_response(t->mark, t->mark_size + 1u);
+    if (found == 0) { /* this byte may begin another */
+      put_answer(tools, answer, t->mark, t->mark_size);
+      i += t->mark_size == 0;
+      t->mark_size = 0;
+      continue;
+    }
+    t->mark_size = found == 1 ? 0 : t->mark_size + 1;
+    ++i;
+  }
+}
+
+static void put_part(http_thoughts_t* t, const char* bytes, size_t size, http_tools_t* tools,
+                     http_text_t* answer) {
+  if (t->has_responses != 0)
+    put_unmarked(t, bytes, size, tools, answer);
+  else
+    put_answer(tools, answer, bytes, size);
+}
+
 void accrt_http_thoughts_take(http_thoughts_t* t, const char* bytes, size_t size, uint32_t last,
                               http_tools_t* tools, http_text_t* answer) {
   if (t->has_messages != 0) {
@@ -167,8 +212,10 @@ void accrt_http_thoughts_take(http_thoughts_t* t, const char* bytes, size_t size
   if (t->state != THOUGHTS_OVER)
     return;
   answer->failed |= t->held.failed; /* also where nothing of it could be held */
-  put_answer(tools, answer, t->held.data, t->held.size);
+  put_part(t, t->held.data, t->held.size, tools, answer);
   accrt_http_text_clear(&t->held);
   if (used < size)
-    put_answer(tools, answer, bytes + used, size - used);
+    put_part(t, bytes + used, size - used, tools, answer);
+  if (last != 0)
+    put_answer(tools, answer, t->mark, t->mark_size);
 }

@@ -28,7 +28,7 @@ typedef enum harmony_part {
   HARMONY_CALL,
 } harmony_part_t;
 
-enum { HARMONY_MARK_BYTES = 16 };
+enum { THOUGHTS_MARK_BYTES = 20 };
 
 typedef struct http_thoughts {
   const char* open;
@@ -41,12 +41,13 @@ typedef struct http_thoughts {
   /* White space and what may be a mark. If the state is THOUGHTS_OVER, the beginning of the answer:
    * its owner takes it. */
   http_text_t held;
+  uint32_t has_responses; /* marks around the answer are left out, too */
+  uint32_t mark_size;     /* of what may be one of these, or of a message's */
+  char mark[THOUGHTS_MARK_BYTES];
   uint32_t has_messages; /* the rest is serve/http/harmony.c's */
   harmony_part_t part;
-  uint32_t answered;  /* there was text of the answer */
-  uint32_t gap;       /* a line feed comes before the next text of it */
-  uint32_t mark_size; /* of what may be a mark */
-  char mark[HARMONY_MARK_BYTES];
+  uint32_t answered; /* there was text of the answer */
+  uint32_t gap;      /* a line feed comes before the next text of it */
   http_text_t header;
 } http_thoughts_t;
 

@@ -100,6 +100,7 @@ static const marks_t* marks_of(const http_tools_t* t) {
       {"<minimax:tool_call>", "</minimax:tool_call>"},
       {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
       {"<|python_start|>", "<|python_end|>"}, /* which may both be missing */
+      {"<|START_ACTION|>", "<|END_ACTION|>"},
   };
   return &marks[t->form];
 }
@@ -330,7 +331,8 @@ static verdict_t take_colon(http_tools_t* t, char byte) {
 static verdict_t take_value(http_tools_t* t, char byte) {
   if (is_space(byte))
     return TOOK;
-  if (key_is(t, "name") && t->name_size == 0) {
+  const uint32_t is_command = t->form == ACCRT_HTTP_TOOLS_COMMAND;
+  if ((key_is(t, "name") || (is_command && key_is(t, "tool_name"))) && t->name_size == 0) {
     t->state = NAME;
     return took_if(byte == '"');
   }
@@ -447,7 +449,8 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     begin_python(t);
     return TOOK;
   }
-  const uint32_t lists = t->form == ACCRT_HTTP_TOOLS_MISTRAL || t->form == ACCRT_HTTP_TOOLS_GRANITE;
+  const uint32_t lists = t->form == ACCRT_HTTP_TOOLS_MISTRAL ||
+                         t->form == ACCRT_HTTP_TOOLS_GRANITE || t->form == ACCRT_HTTP_TOOLS_COMMAND;
   if (!lists || t->array != 0)
     return NO_CALL;
   if (byte == '[') {

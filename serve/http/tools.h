@@ -12,7 +12,7 @@
 #include "serve/http/text.h"
 
 /* The last form. */
-#define ACCRT_HTTP_TOOLS_LAST ACCRT_HTTP_TOOLS_PYTHONIC
+#define ACCRT_HTTP_TOOLS_LAST ACCRT_HTTP_TOOLS_COMMAND
 
 enum { HTTP_CALL_NAME_BYTES = 128, HTTP_CALL_KEY_BYTES = 16 };
 

@@ -23,6 +23,7 @@ enum { GRANITE = ACCRT_HTTP_TOOLS_GRANITE, KIMI = ACCRT_HTTP_TOOLS_KIMI };
 
 enum { SEED = ACCRT_HTTP_TOOLS_SEED, MINIMAX = ACCRT_HTTP_TOOLS_MINIMAX };
 enum { DEEPSEEK = ACCRT_HTTP_TOOLS_DEEPSEEK, PYTHONIC = ACCRT_HTTP_TOOLS_PYTHONIC };
+enum { COMMAND = ACCRT_HTTP_TOOLS_COMMAND };
 
 /* Parameters of these tests that are strings, one of which may be null. */
 static const char text_parameters[] = "f zip\nf code\n?f note\ng zip";
@@ -294,6 +295,17 @@ static const trial_t trials[] = {
     {PYTHONIC, "[f(a=1)]<|python", "", CALL("f", "{\\\"a\\\": 1}")},
     {PYTHONIC, "<|python_start|>print(1)<|python_end|>", "<|python_start|>print(1)<|python_end|>",
      ""},
+    /* Names of their own for the members. */
+    {COMMAND,
+     "I look. <|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+     "\"parameters\": "
+     "{\"a\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {}}\n]"
+     "<|END_ACTION|> ok",
+     "I look. ok", CALL("f", "{\\\"a\\\": 1}") CALL("g", "{}")},
+    {COMMAND, "<|START_ACTION|>[{\"name\": \"f\", \"parameters\": {}}]", "", CALL("f", "{}")},
+    {COMMAND, "<|START_ACTION|>[]<|END_ACTION|>", "<|START_ACTION|>[]<|END_ACTION|>", ""},
+    {HERMES, "<tool_call>{\"tool_name\": \"f\", \"parameters\": {}}</tool_call>",
+     "<tool_call>{\"tool_name\": \"f\", \"parameters\": {}}</tool_call>", ""},
 };
 
 static uint64_t random_state;
@@ -562,6 +574,46 @@ static void test_long_texts(void** state) {
   }
 }
 
+/* Command's answers stand between marks, too. */
+static void test_marks_of_responses(void** state) {
+  (void)state;
+  static const char* const trials[][3] = {
+      {"<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>a < b<|END_RESPONSE|>", "Hm.",
+       "a < b"},
+      {"<|START_RESPONSE|> Yes.\n<|END_RESPONSE|>", "", " Yes.\n"},
+      {"<|START_RESPONSE", "", "<|START_RESPONSE"},
+      {"a <|END_RESPONSE|<|END_RESPONSE|>b<|", "", "a <|END_RESPONSE|b<|"},
+      {"<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[{\"tool_name\": \"f\", "
+       "\"parameters\": {}}]<|END_ACTION|>",
+       "I look.", ""},
+  };
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; ++i) {
+    for (uint32_t step = 1; step < 90; step += 1 + step / 3) {
+      accrt_http_calls_t* calls;
+      accrt_http_call_news_t news;
+      char content[96] = "", reasoning[96] = "";
+      assert_int_equal(
+          accrt_http_calls_create(COMMAND, 0, NULL, ACCRT_HTTP_REASONING_COMMAND, &calls),
+          ACCRT_OK);
+      const size_t size = strlen(trials[i][0]);
+      for (size_t at = 0; at < size; at += step) {
+        const size_t piece = step < size - at ? step : size - at;
+        assert_int_equal(
+            accrt_http_calls_push(calls, trials[i][0] + at, piece, at + piece == size, &news),
+            ACCRT_OK);
+        if (news.content_bytes > 0)
+          strncat(content, news.content, (size_t)news.content_bytes);
+        if (news.reasoning_bytes > 0)
+          strncat(reasoning, news.reasoning, (size_t)news.reasoning_bytes);
+      }
+      assert_string_equal(reasoning, trials[i][1]);
+      assert_string_equal(content, trials[i][2]);
+      assert_int_equal(news.call_count, strstr(trials[i][0], "ACTION") != NULL);
+      accrt_http_calls_release(calls);
+    }
+  }
+}
+
 /* The same without a server, as other languages call it. */
 static void test_calls_alone(void** state) {
   (void)state;
@@ -633,7 +685,7 @@ int main(void) {
       cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
       cmocka_unit_test(test_calls_alone),         cmocka_unit_test(test_calls_behind_reasoning),
       cmocka_unit_test(test_random_bytes),        cmocka_unit_test(test_ids_of_kimi),
-      cmocka_unit_test(test_long_texts),
+      cmocka_unit_test(test_long_texts),          cmocka_unit_test(test_marks_of_responses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

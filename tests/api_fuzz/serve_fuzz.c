@@ -633,8 +633,8 @@ static void call_client(fuzz_t* f) {
 static void call_accrt_http_calls_create(fuzz_t* f) {
   accrt_http_calls_t* parser = (void*)f;
   if (MADE(f,
-           accrt_http_calls_create((uint32_t)number(f, 14), (uint32_t)number(f, 3), text(f),
-                                   (uint32_t)number(f, 6) | (one_in(f, 4) ? 256u : 0u),
+           accrt_http_calls_create((uint32_t)number(f, 15), (uint32_t)number(f, 3), text(f),
+                                   (uint32_t)number(f, 7) | (one_in(f, 4) ? 256u : 0u),
                                    one_in(f, 64) ? NULL : &parser),
            parser))
     keep(f, &f->parsers, parser, release_parser);

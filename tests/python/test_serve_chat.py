@@ -92,6 +92,12 @@ def test_a_template_finds_earlier_reasoning_by_both_names(name):
     assert prompt_of("{% for m in messages %}{{ m.reasoning }}{{ m.reasoning_content }}{% endfor %}", messages) == "because" * 2
 
 
+def test_a_template_of_plans_finds_earlier_reasoning():
+    """Command's name for it, in messages with calls."""
+    messages = [USER, {"role": "assistant", "content": "", "reasoning": "because", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]
+    assert prompt_of("{# <|END_THINKING|> #}{% for m in messages %}{{ m.tool_plan }}{% endfor %}", messages) == "because"
+
+
 def test_parts_of_contents():
     """OpenAI's clients send back what an assistant has refused."""
     parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]
@@ -205,13 +211,13 @@ REASONS = 'start: "<think>\\n" /[a-z]{5}/ "\\n\\n" /[a-z]{3}/ "\\n</think>\\n\\n
 
 
 @pytest.mark.parametrize("template, name", [(PLAIN, "none"), (OPENS, "none"), (CLOSES, "think"), ("[/THINK]", "mistral"), ("</seed:think>", "seed_oss"),
-                                            ("<|end|>", "none"), ("<|start|>a<|channel|>final<|message|>", "harmony")])  # fmt: skip
+                                            ("<|END_THINKING|>", "command"), ("<|end|>", "none"), ("<|start|>a<|channel|>final<|message|>", "harmony")])  # fmt: skip
 def test_the_template_says_how_the_model_reasons(template, name):
     from accrt.serve import reasoning
 
     assert reasoning.detect(template, lambda mark: False) == name
     assert reasoning.detect(PLAIN, "</seed:think>".__eq__) == "seed_oss"
-    with pytest.raises(ValueError, match="reasoning_parser is 'thinks', expected one of think, mistral, seed_oss, harmony, none"):
+    with pytest.raises(ValueError, match="reasoning_parser is 'thinks', expected one of think, mistral, seed_oss, command, harmony, none"):
         serve.load("simulated:", reasoning_parser="thinks")
 
 
@@ -439,6 +445,18 @@ def test_the_openai_client_reads_reasoning_and_errors():
             with pytest.raises(openai.BadRequestError) as caught:
                 client.chat.completions.create(**{**asked, "temperature": "hot"})
             assert caught.value.param == "temperature" and "temperature is 'hot', expected a number" in caught.value.message
+
+
+def test_marks_around_the_answer_are_left_out():
+    """Command's, also in streams."""
+    pytest.importorskip("llguidance")
+    say = 'start: "<|START_THINKING|>" /[a-z]{4}/ "<|END_THINKING|><|START_RESPONSE|>" /[A-Z]{4}/ "<|END_RESPONSE|>"'
+    with serve_http.served(model={"chat_template": PLAIN + "{# <|END_THINKING|> #}"}) as server:
+        message = answered(server, guided_grammar=say, max_tokens=120).json["choices"][0]["message"]
+        assert len(message["content"]) == 4 and message["content"].isupper() and len(message["reasoning"]) == 4
+        deltas = [json.loads(event)["choices"][0]["delta"] for event in answered(server, guided_grammar=say, max_tokens=120, stream=True).events[:-1]]
+        assert "".join(delta.get("content") or "" for delta in deltas) == message["content"]
+        assert "".join(delta.get("reasoning") or "" for delta in deltas) == message["reasoning"]
 
 
 # ---- messages with channels, as GPT-OSS writes them ----------------------------------------------

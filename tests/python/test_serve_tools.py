@@ -34,7 +34,7 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "seed
     ("<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "kimi_k2"), ("<seed:tool_call><function=f><parameter=a></parameter>", "seed_oss"),
     ("<function=f><parameter=a></parameter>", None), ('<minimax:tool_call><invoke name="f"><parameter name="a"></parameter></invoke>', "minimax_m2"),
     ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f<｜tool▁call▁end｜>", "deepseek"), ("<|channel|>commentary<|message|>{}<|call|>", "harmony"),
-    ("<|python_start|>", "pythonic"), ("as [func_name1(params_name1=params_value1), func_name2(params)]", "pythonic"), ("<|channel|>", None),
+    ("<|START_ACTION|>", "command"), ("<|python_start|>", "pythonic"), ("as [func_name1(params_name1=params_value1), func_name2(params)]", "pythonic"), ("<|channel|>", None),
 ])  # fmt: skip
 def test_the_template_says_the_form(template, form):
     assert tools.detect(template) == form
@@ -60,7 +60,7 @@ def test_what_is_wrong_is_named(given, parameter):
 
 
 def test_a_model_of_no_known_form_is_refused():
-    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, pythonic, harmony"):
+    with pytest.raises(serve.BadParameter, match="start with --tool-parser, one of hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, pythonic, command, harmony"):
         tools.asked({"tools": [TIME]}, None)
     assert tools.asked({"tools": [TIME], "tool_choice": "none"}, None) is None and tools.asked({}, None) is None
     with pytest.raises(ValueError, match="tool_parser is 'hermess', expected one of"):

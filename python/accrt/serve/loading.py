@@ -37,8 +37,8 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
     "prepare": (1, "on a GPU, 1: the graphs for all sizes of steps are made before the first request; 0: each is made when it is needed"),
     **lora.OPTIONS,
-    "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, pythonic or harmony; default: as its chat template says"),
-    "reasoning_parser": (None, "between which marks the model reasons: think (<think>), mistral ([THINK]), seed_oss (<seed:think>) or harmony (messages with channels); none: reasoning stays text; default: as the chat template or the tokenizer has them"),
+    "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json, mistral, qwen3_coder, glm45, granite, kimi_k2, seed_oss, minimax_m2, deepseek, pythonic, command or harmony; default: as its chat template says"),
+    "reasoning_parser": (None, "between which marks the model reasons: think (<think>), mistral ([THINK]), seed_oss (<seed:think>), command (<|START_THINKING|>) or harmony (messages with channels); none: reasoning stays text; default: as the chat template or the tokenizer has them"),
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 

@@ -26,6 +26,8 @@ FORMS: Dict[str, Form] = {
     "think": Form(_ffi.ACCRT_HTTP_REASONING_THINK, "<think>", "</think>"),
     "mistral": Form(_ffi.ACCRT_HTTP_REASONING_BRACKETS, "[THINK]", "[/THINK]"),
     "seed_oss": Form(_ffi.ACCRT_HTTP_REASONING_SEED, "<seed:think>", "</seed:think>"),
+    # the answer has marks of its own, which C leaves out
+    "command": Form(_ffi.ACCRT_HTTP_REASONING_COMMAND, "<|START_THINKING|>", "<|END_THINKING|>"),
     # the marks of each message's header: the reasoning is a message, and so is the answer
     "harmony": Form(_ffi.ACCRT_HTTP_REASONING_HARMONY, "<|channel|>", "<|message|>"),
 }

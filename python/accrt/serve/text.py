@@ -307,6 +307,8 @@ class Text:
                 message["role"] = "system" if message["role"] == "developer" else message["role"]
         if self.reasoning_parser == reasoning.HARMONY:
             checked = [_as_messages(message) for message in checked]
+        if self.reasoning_parser == "command":  # its name for what stands before calls
+            checked = [{"tool_plan": message["reasoning_content"], **message} if message.get("reasoning_content") else message for message in checked]
         if tools.joins_arguments(self.tool_parser, self.template.source):
             checked = [tools.with_text_arguments(message) for message in checked]
         made = self._continued(checked, extra) if goes_on else self.template.render(checked, extra)

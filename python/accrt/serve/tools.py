@@ -41,6 +41,7 @@ FORMS: Dict[str, Form] = {
     "minimax_m2": Form(_ffi.ACCRT_HTTP_TOOLS_MINIMAX, "<minimax:tool_call>", "</minimax:tool_call>", "\n", "arguments", False, True, ("<invoke name=", "</invoke>", "<parameter name=", "</parameter>")),
     "deepseek": Form(_ffi.ACCRT_HTTP_TOOLS_DEEPSEEK, "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "\n", "arguments", False, True, ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>")),
     "pythonic": Form(_ffi.ACCRT_HTTP_TOOLS_PYTHONIC, "<|python_start|>", "<|python_end|>", "\n", "parameters", False, True),
+    "command": Form(_ffi.ACCRT_HTTP_TOOLS_COMMAND, "<|START_ACTION|>", "", ", ", "parameters", True, True),
     # a message with a recipient: serve/http/harmony.c
     "harmony": Form(_ffi.ACCRT_HTTP_TOOLS_HARMONY, "<|channel|>", "", "", "", False, True, ("<|message|>", "<|call|>")),
 }
