@@ -39,6 +39,8 @@ _GEMMA4 = {**_GEMMA, "global_head_dim": 24, "sliding_window": 6, "tie_word_embed
 _LAYER_NORMED = {"rms_norm_eps": "absent", "layer_norm_eps": 1e-5}
 _FALCON = {"hidden_act": "absent", "rms_norm_eps": "absent", "intermediate_size": "absent", "num_key_value_heads": "absent", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": "absent"}
 _LATENTS = {"num_key_value_heads": 6, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "moe_intermediate_size": 24}
+_KIMI_LINEAR = {**_LATENTS, "max_position_embeddings": "absent", "model_max_length": 256, "rms_norm_eps": 1e-2, "num_hidden_layers": 4, "num_experts": 6, "num_experts_per_token": 2,
+                "num_expert_group": 2, "topk_group": 1, "num_shared_experts": 1, "moe_renormalize": True, "routed_scaling_factor": 2.4, "pad_token_id": 0}  # fmt: skip
 _GRANITE = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 4.0, "rope_theta": 10000.0}
 _GRANITE4 = {**_GRANITE, "hidden_size": 96, "layer_types": ["attention"] * 3, "mamba_n_heads": 12, "mamba_d_head": 16}
 _MAMBA = {"mamba_n_heads": 12, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 16}
@@ -334,6 +336,10 @@ CONFIGS = {
     "gemma4-unified": _of("gemma4_unified_text", **{**_GEMMA4, "head_dim": 8, "global_head_dim": 16}, rms_norm_eps=1e-2, num_hidden_layers=7),
     "axk1": _of("axk1", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, norm_topk_prob=True,
                 routed_scaling_factor=2.5, mlp_layer_types=["sparse", "dense", "sparse"], rope_theta=10000.0),
+    "kimi-linear": _of("kimi_linear", **_KIMI_LINEAR, first_k_dense_replace=1, linear_attn_config={"full_attn_layers": [3], "kda_layers": [1, 2, 4], "head_dim": 16, "num_heads": 4,
+                                                                                                  "short_conv_kernel_size": 4}),
+    "kimi-linear-types": _of("kimi_linear", **_KIMI_LINEAR, layer_types=["linear_attention", "full_attention", "full_attention", "linear_attention"], linear_head_dim=8,
+                             linear_num_heads=3, linear_conv_kernel_dim=3, mlp_layer_types=["sparse", "dense", "sparse", "dense"], q_lora_rank=24, tie_word_embeddings=True),
     "kolibri1": _of("kolibri1", intermediate_size="absent", head_dim=16, num_hidden_layers=5, sliding_window=6, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
                     shared_expert_intermediate_size=40, norm_topk_prob=True, rope_theta=10000.0),
     "kolibri1-plain": _of("kolibri1", intermediate_size="absent", head_dim=8, sliding_window=9, layer_types=["full_attention", "sliding_attention", "full_attention"], num_experts=4, num_experts_per_tok=2,
@@ -445,7 +451,7 @@ def text_of(config):
 #: float64.
 GAINS = {"qwen3-next": 0.5, "qwen3.5": 0.5, "qwen3.5-moe": 0.5, "olmo-hybrid": 0.5, "olmo-hybrid-turned": 1.0, "zamba2": 0.6, "zamba2-plain": 0.6,
          "mamba": 0.8, "mamba-biases": 0.8, "falcon-mamba": 0.8, "jamba": 0.8, "jamba-dense": 0.8, "gemma3n": 1.0, "gemma3n-sparse": 0.5, "vaultgemma": 1.0,
-         "gemma4": 0.5, "gemma4-experts": 0.7, "gemma4-unified": 0.5}  # fmt: skip
+         "gemma4": 0.5, "gemma4-experts": 0.7, "gemma4-unified": 0.5, "kimi-linear": 0.5, "kimi-linear-types": 0.5}  # fmt: skip
 #: Others with which transformers' f32 is as far from its float64 as a third of what tests allow.
 EXACT = {*GAINS, "nemotron-h"}
 
@@ -551,7 +557,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 #: or tokens.
 _SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-          "hidden_size_per_layer_input", "embedding_length_per_layer_input", "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+          "hidden_size_per_layer_input", "embedding_length_per_layer_input", "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "linear_head_dim", "global_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip
 
 

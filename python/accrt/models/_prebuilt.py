@@ -53,6 +53,8 @@ _GROUPS = {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 
 _GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0}
 _TWO_KINDS = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
 _GEMMA4 = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 64, "global_head_dim": 128}
+_KIMI_LINEAR = {"num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_heads": 4, "linear_head_dim": 32,
+                "num_shared_experts": 1}  # fmt: skip
 _GPT_OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64, "num_hidden_layers": 2, "attention_bias": True}
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
@@ -189,6 +191,8 @@ MORE: Dict[str, Dict[str, Any]] = {
     "gemma4_text": {**_GEMMA4, "num_kv_shared_layers": 1, "vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 64},
     "gemma4-experts": {**_GEMMA4, "model_type": "gemma4_text", **_EXPERTS, "enable_moe_block": True, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
                        "final_logit_softcapping": 30.0},
+    "kimi_linear": {**_LATENTS, **_EXPERTS, **_KIMI_LINEAR, "q_lora_rank": None, "num_expert_group": 2, "topk_group": 1, "moe_renormalize": True},
+    "kimi_linear-plain": {"model_type": "kimi_linear", **_LATENTS, **_EXPERTS, **_KIMI_LINEAR, "moe_renormalize": False, "routed_scaling_factor": 1.0},
     "axk1": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
     "kolibri1": {**_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96, "norm_topk_prob": True},
     "kolibri1-plain": {"model_type": "kolibri1", **_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96},

@@ -20,7 +20,7 @@ _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
-    **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm", "kimi_linear"), _SCANS),
+    **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm"), _SCANS),
     "bailing_hybrid": "its layers have lightning attention or Kimi's delta attention among attention with latents, and no family here has these together",
     "bailing_moe_linear": "its lightning attention has rotary embeddings, which no family here has; MiniMax Text 01 and M1 are served",
     "lfm2_vl": f"{_PARTS}; LFM2 is served",

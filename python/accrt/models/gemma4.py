@@ -29,7 +29,8 @@ class Gemma4(WithExperts, WithOwnEmbeddings):
         config = self.config
         kinds = config.get("layer_types")
         if isinstance(kinds, list) and kinds:
-            config.values["layer_types"] = [*kinds[:-1], FULL]  # the last one, whatever is said of it
+            # the last one sees all, whatever is said of it
+            config.values["layer_types"] = [*kinds[:-1], FULL]
         self.keys_are_values, is_wide = config.flag("attention_k_eq_v"), config.flag("use_double_wide_mlp")
         super().setup()
         self.scale, self.soft_cap = 1.0, None
@@ -39,7 +40,8 @@ class Gemma4(WithExperts, WithOwnEmbeddings):
         self.has_experts = config.flag("enable_moe_block")
         if self.has_experts:
             self.setup_experts("moe_intermediate_size")
-        if config.get("use_bidirectional_attention") not in (None, False, "vision"):  # a text has no images
+        # a text has no images, whose parts see each other
+        if config.get("use_bidirectional_attention") not in (None, False, "vision"):
             config.refuse(f"config: use_bidirectional_attention is {config.get('use_bidirectional_attention')!r}, which this family does not do")
 
     def windows_of(self, default: Sequence[str]) -> List[Any]:

@@ -1,6 +1,6 @@
-"""Kolibri 1: norms before and behind attention and MLP, and of queries and keys; layers with windows
-alone have rotary embeddings; experts in all layers, which biases choose among a router's results,
-beside one that takes every token."""
+"""Kolibri 1: norms before and behind attention and MLP, and of queries and keys; layers with
+windows alone have rotary embeddings; experts in all layers, which biases choose among a router's
+results, beside one that takes every token."""
 
 from __future__ import annotations
 
