@@ -213,19 +213,31 @@ def _same(program: Any, given: Sequence[Any], model: Any, restore: Callable[[], 
     own = [item.clone() if isinstance(item, torch.Tensor) else item for item in given]
     named = pytree.tree_unflatten(own, program.call_spec.in_spec)
     restore()
-    with _torch_state.kept_buffers(model):
-        before = dict(model.named_buffers(remove_duplicate=False))
+    before = _written(program, model)
+    with _torch_state.kept_content({id(tensor): tensor for tensor in before.values()}.values()):
         try:
             made = pytree.tree_leaves(model(*named[0], **named[1]))
         except Exception:  # of many kinds
             return None
         made = [item.clone() if isinstance(item, torch.Tensor) else item for item in made]
         # a buffer that the model puts in another's place is one that torch's export may not write
-        buffers = {name: before[name].clone() for name, now in model.named_buffers(remove_duplicate=False) if now is before.get(name)}
+        now = _written(program, model)
+        left = {name: tensor.detach().clone() for name, tensor in before.items() if now.get(name) is tensor}
     restore()
     exported, written = _run(program, given)
-    pairs = [*itertools.zip_longest(made, exported), *zip(own, given), *((buffers[name], new) for name, new in written.items() if name in buffers)]
+    pairs = [*itertools.zip_longest(made, exported), *zip(own, given), *((left[name], new) for name, new in written.items() if name in left)]
     return all(_close(a, b) for a, b in pairs)
+
+
+def _written(program: Any, model: Any) -> Dict[str, Any]:
+    """What calls of a model may write, by name: its buffers, and the parameters that its export
+    writes."""
+    from .from_torch.aliasing import touched
+
+    places = set(touched(program.graph))
+    targets = {spec.target for node, spec in _inputs(program) if node in places and spec.kind.name == "PARAMETER"}
+    parameters = {name: tensor for name, tensor in model.named_parameters(remove_duplicate=False) if name in targets}
+    return {**dict(model.named_buffers(remove_duplicate=False)), **parameters}
 
 
 def _inputs(program: Any) -> List[Tuple[Any, Any]]:
@@ -260,8 +272,9 @@ def _cut(leaf: Any, shape: Sequence[int], at_end: bool, generator: Any) -> Any:
 
 def _run(program: Any, given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
     """What the export gives for these inputs, as the compiler reads it: squeeze keeps what varies.
-    And what its buffers are then."""
+    And what the buffers and parameters that it writes are then, by name."""
     import torch
+    from .from_torch.aliasing import touched
 
     class Keeping(torch.fx.Interpreter):
         def run_node(self, node: Any) -> Any:
@@ -270,17 +283,18 @@ def _run(program: Any, given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]
             shape, whole = _shape(node.args[0]), self.env[node.args[0]]
             return whole.squeeze(tuple(d for d in _dims(node.args, len(shape)) if isinstance(shape[d], int)))
 
-    values, buffers, rest = [], {}, iter(given)
-    for _node, spec in _inputs(program):
+    values, written, rest, places = [], {}, iter(given), set(touched(program.graph))
+    for node, spec in _inputs(program):
         if spec.kind.name == "USER_INPUT":
             values.append(next(rest))
             continue
         content = program.state_dict[spec.target] if spec.target in program.state_dict else program.constants[spec.target]
-        values.append(content.clone() if spec.kind.name in ("BUFFER", "CONSTANT_TENSOR") else content)
-        if spec.kind.name == "BUFFER":
-            buffers[spec.target] = values[-1]
+        is_written = spec.kind.name in ("BUFFER", "CONSTANT_TENSOR") or spec.kind.name == "PARAMETER" and node in places
+        values.append(content.detach().clone() if is_written else content)
+        if is_written and spec.kind.name != "CONSTANT_TENSOR":
+            written[spec.target] = values[-1]
     outputs = Keeping(program.graph_module).run(*values, enable_io_processing=False)
-    return [value for value, spec in zip(outputs, program.graph_signature.output_specs) if spec.kind.name == "USER_OUTPUT"], buffers
+    return [value for value, spec in zip(outputs, program.graph_signature.output_specs) if spec.kind.name == "USER_OUTPUT"], written
 
 
 def _close(a: Any, b: Any) -> bool:

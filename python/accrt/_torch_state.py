@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 _CONTAINERS = (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque)
 #: Packages whose objects belong to the process, and not to a model.
@@ -40,16 +40,16 @@ def kept(model: Any, given: Sequence[Any] = ()) -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def kept_buffers(model: Any) -> Iterator[Callable[[], None]]:
-    """As kept(), of the content of a model's buffers."""
+def kept_content(tensors: Iterable[Any]) -> Iterator[Callable[[], None]]:
+    """As kept(), of the content of tensors."""
     import torch
 
-    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    before = [(tensor, tensor.detach().clone()) for tensor in tensors]
 
     def restore() -> None:
         with torch.no_grad():
-            for buffer, content in before:
-                buffer.copy_(content)
+            for tensor, content in before:
+                tensor.copy_(content)
 
     try:
         yield restore
