@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "accrt/http.h"
+#include "serve/http/forms.h"
 #include "serve/http/literals.h"
 #include "serve/http/values.h"
 
@@ -33,77 +34,6 @@ enum {
   PYTHON_CALL,
   FENCE, /* DeepSeek: a name may follow the word function, and then marks of a block of code */
 };
-
-/* Of some forms a call has marks of its own, within a section between the form's marks. */
-typedef struct section {
-  char call[28];
-  char arguments[32]; /* behind an id or a name; "": there is markup */
-  char end[28];       /* "": none */
-} section_t;
-
-static const section_t* section_of(uint32_t form) {
-  static const section_t kimi = {"<|tool_call_begin|>", "<|tool_call_argument_begin|>",
-                                 "<|tool_call_end|>"};
-  static const section_t deepseek = {"<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-                                     "<｜tool▁call▁end｜>"};
-  static const section_t minimax = {"<invoke name=\"", "", ""};
-  return form == ACCRT_HTTP_TOOLS_KIMI       ? &kimi
-         : form == ACCRT_HTTP_TOOLS_DEEPSEEK ? &deepseek
-         : form == ACCRT_HTTP_TOOLS_MINIMAX  ? &minimax
-                                             : NULL;
-}
-
-/* How a call is written as markup: head, name, name_end, then for each argument key_open, key,
- * key_close, value_open, value, value_close, and last `end`. */
-typedef struct markup {
-  char head[16];
-  char name_end[4];
-  char key_open[20];
-  char key_close[12];
-  char value_open[12]; /* "": right behind the key */
-  char value_close[16];
-  char end[16];   /* the mark that closes the call may follow, or is the same */
-  uint32_t lines; /* a line that begins with key_open or end ends a value, too */
-} markup_t;
-
-static const markup_t* markup_of(uint32_t form) {
-  static const markup_t qwen = {"<function=",  ">", "<parameter=", ">", "", "</parameter>",
-                                "</function>", 1};
-  static const markup_t glm = {
-      "", "\n", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", 0};
-  static const markup_t minimax = {"", "\">",          "<parameter name=\"", "\">",
-                                   "", "</parameter>", "</invoke>",          0};
-  return form == ACCRT_HTTP_TOOLS_QWEN_CODER || form == ACCRT_HTTP_TOOLS_SEED ? &qwen
-         : form == ACCRT_HTTP_TOOLS_GLM                                       ? &glm
-         : form == ACCRT_HTTP_TOOLS_MINIMAX                                   ? &minimax
-                                                                              : NULL;
-}
-
-/* No mark has its first byte a second time: what fails to match one is looked at once more. */
-typedef struct marks {
-  char open[32];
-  char close[28]; /* "": none */
-} marks_t;
-
-static const marks_t* marks_of(const http_tools_t* t) {
-  static const marks_t marks[] = {
-      {"", ""},
-      {"<tool_call>", "</tool_call>"},
-      {"<|python_tag|>", ""},
-      {"[TOOL_CALLS]", ""},
-      {"<tool_call>", "</tool_call>"},
-      {"<tool_call>", "</tool_call>"},
-      {"<|tool_call|>", "<|/tool_call|>"}, /* which leaves the second mark out */
-      {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
-      {"", ""}, /* messages */
-      {"<seed:tool_call>", "</seed:tool_call>"},
-      {"<minimax:tool_call>", "</minimax:tool_call>"},
-      {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
-      {"<|python_start|>", "<|python_end|>"}, /* which may both be missing */
-      {"<|START_ACTION|>", "<|END_ACTION|>"},
-  };
-  return &marks[t->form];
-}
 
 /* Of these a call may begin a text without a mark. */
 static uint32_t is_bare(const http_tools_t* t) {
@@ -435,11 +365,11 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     accrt_http_text_clear(&t->piece);
     return TOOK;
   }
-  if (section_of(t->form) != NULL) {
+  if (accrt_http_section_of(t->form) != NULL) {
     enter(t, CALL_MARK);
     return AGAIN;
   }
-  if (markup_of(t->form) != NULL) {
+  if (accrt_http_markup_of(t->form) != NULL) {
     begin_object(t);
     t->state = TAG_HEAD;
     accrt_http_text_clear(&t->piece);
@@ -497,7 +427,7 @@ static verdict_t open_another(http_tools_t* t) {
 /* ---- Sections ---- */
 
 static void begin_in_section(http_tools_t* t) {
-  const uint32_t is_markup = markup_of(t->form) != NULL;
+  const uint32_t is_markup = accrt_http_markup_of(t->form) != NULL;
   begin_object(t);
   t->plain = is_markup == 0;
   enter(t, is_markup ? TAG_NAME : CALL_ID);
@@ -505,7 +435,7 @@ static void begin_in_section(http_tools_t* t) {
 
 static verdict_t take_call_mark(http_tools_t* t, char byte) {
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t found = compare(&t->piece, section_of(t->form)->call);
+  const uint32_t found = compare(&t->piece, accrt_http_section_of(t->form)->call);
   if (found == 1)
     begin_in_section(t);
   return took_if(found);
@@ -543,7 +473,7 @@ static uint32_t name_in_id(http_tools_t* t) {
 
 static verdict_t take_call_id(http_tools_t* t, char byte) {
   enum { MOST = HTTP_CALL_NAME_BYTES + 64 }; /* with the prefix, the number and the mark */
-  const char* mark = section_of(t->form)->arguments;
+  const char* mark = accrt_http_section_of(t->form)->arguments;
   if (t->piece.size == 0 && is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
@@ -583,7 +513,7 @@ static verdict_t take_fence(http_tools_t* t, char byte) {
 }
 
 /* A call's last mark, then another call or the section's last mark. */
-static verdict_t take_after_in_section(http_tools_t* t, char byte, const section_t* section) {
+static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_section_t* section) {
   const uint32_t is_fence = byte == '`' && t->form == ACCRT_HTTP_TOOLS_DEEPSEEK;
   if (t->piece.size == 0 && (is_space(byte) || byte == '}' || is_fence != 0))
     return TOOK;
@@ -593,7 +523,7 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const section
   }
   accrt_http_put(&t->piece, &byte, 1);
   t->calls->failed |= t->piece.failed;
-  const uint32_t ends = compare(&t->piece, marks_of(t)->close);
+  const uint32_t ends = compare(&t->piece, accrt_http_marks_of(t->form)->close);
   const uint32_t another = compare(&t->piece, section->call);
   const uint32_t end = compare(&t->piece, section->end);
   if (ends == 1) {
@@ -614,10 +544,10 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const section
 static verdict_t take_after(http_tools_t* t, char byte) {
   if (t->form == ACCRT_HTTP_TOOLS_HARMONY)
     return TOOK; /* the message has nothing but the call */
-  const section_t* section = section_of(t->form);
+  const http_section_t* section = accrt_http_section_of(t->form);
   if (section != NULL)
     return take_after_in_section(t, byte, section);
-  const char* close = marks_of(t)->close;
+  const char* close = accrt_http_marks_of(t->form)->close;
   if (*close != 0 && byte == close[t->matched]) {
     if (close[++t->matched] == 0) {
       t->state = TEXT;
@@ -662,7 +592,7 @@ static uint32_t kind_of_parameter(const http_tools_t* t, const char* key, size_t
   return HTTP_VALUE_ANY;
 }
 
-static verdict_t take_tag_head(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_head(http_tools_t* t, char byte, const http_markup_t* m) {
   if (*m->head != 0) {
     if (t->piece.size == 0 && is_space(byte))
       return TOOK;
@@ -676,7 +606,7 @@ static verdict_t take_tag_head(http_tools_t* t, char byte, const markup_t* m) {
   return AGAIN;
 }
 
-static verdict_t take_tag_name(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_name(http_tools_t* t, char byte, const http_markup_t* m) {
   const uint32_t is_next = m->name_end[0] == '\n' && byte == '<';
   if (t->name_size == 0 || (t->piece.size == 0 && byte != m->name_end[0] && is_next == 0)) {
     if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
@@ -707,7 +637,7 @@ static void end_early(http_tools_t* t) {
   end_markup(t);
 }
 
-static verdict_t take_tag_next(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* m) {
   if (t->piece.size == 0 && is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
@@ -716,7 +646,7 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const markup_t* m) {
     enter(t, TAG_KEY);
   } else if (last == 1) {
     end_markup(t);
-    if (strcmp(m->end, marks_of(t)->close) == 0)
+    if (strcmp(m->end, accrt_http_marks_of(t->form)->close) == 0)
       t->state = TEXT;
   } else if ((key | last) == 0) {
     end_early(t);
@@ -724,7 +654,7 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const markup_t* m) {
   return TOOK;
 }
 
-static verdict_t take_tag_key(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_key(http_tools_t* t, char byte, const http_markup_t* m) {
   accrt_http_put(&t->piece, &byte, 1);
   if (!ends_with(&t->piece, m->key_close))
     return TOOK;
@@ -738,7 +668,7 @@ static verdict_t take_tag_key(http_tools_t* t, char byte, const markup_t* m) {
   return TOOK;
 }
 
-static verdict_t take_tag_between(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_between(http_tools_t* t, char byte, const http_markup_t* m) {
   if (t->piece.size == 0 && is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
@@ -767,7 +697,7 @@ static void end_value(http_tools_t* t, size_t size) {
   enter(t, TAG_NEXT);
 }
 
-static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
+static verdict_t take_tag_value(http_tools_t* t, char byte, const http_markup_t* m) {
   accrt_http_put(&t->piece, &byte, 1);
   if (byte != '>' && byte != '=')
     return TOOK;
@@ -790,7 +720,7 @@ static verdict_t take_tag_value(http_tools_t* t, char byte, const markup_t* m) {
 }
 
 static verdict_t take_markup(http_tools_t* t, char byte) {
-  const markup_t* m = markup_of(t->form);
+  const http_markup_t* m = accrt_http_markup_of(t->form);
   switch (t->state) {
   case TAG_HEAD:
     return take_tag_head(t, byte, m);
@@ -815,7 +745,7 @@ static void take_text(http_tools_t* t, char byte) {
     put_content(t, &byte, 1);
     return;
   }
-  const char* open = marks_of(t)->open;
+  const char* open = accrt_http_marks_of(t->form)->open;
   if (byte == open[t->matched]) {
     accrt_http_put(&t->held, &byte, 1);
     if (open[++t->matched] != 0)
