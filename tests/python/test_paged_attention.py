@@ -117,7 +117,6 @@ CASES = {
     "odd_alone": Shape(heads=2, kv_heads=2, size=9),
     "size_80": Shape(heads=4, kv_heads=4, size=80),
     "size_256": Shape(heads=4, kv_heads=2, size=256, kv="bf16", soft_cap=50.0, scale=0.1, pages=60),
-    "size_512": Shape(heads=8, kv_heads=2, size=512, kv="bf16", scale=0.03, pages=60, window=300),
     "value_size": Shape(size=96, value_size=48, kv="bf16"),
     "page_1": Shape(page_size=1, table_pages=700, pages=900),
     "page_64": Shape(page_size=64, table_pages=14, pages=30, kv="bf16"),
@@ -136,6 +135,7 @@ CASES = {
     "e4m3": Shape(heads=14, kv_heads=2, size=64, kv="u8", window=50),
     "e4m3_16": Shape(heads=8, kv_heads=4, size=128, kv="u8", q="bf16", soft_cap=20.0),
     "e4m3_sinks": Shape(heads=8, kv_heads=4, size=64, kv="u8", sinks=True),
+    "size_512": Shape(heads=8, kv_heads=2, size=512, kv="bf16", scale=0.03, pages=60, window=300),
 }
 
 
