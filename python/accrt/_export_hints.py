@@ -7,7 +7,7 @@ import traceback
 
 _FIXED = (
     "\nfrom_torch: torch's export has a number where your dimension is to vary. An LSTM, GRU or RNN layer and Python loops over a dimension do that: leave it fixed, "
-    "pad to it, and let the batch vary. Where the model allows some sizes only, give Dim.AUTO."
+    "pad to it, and let the batch vary. torch.linspace does it too: write torch.arange(n) * step + first. Where the model allows some sizes only, give Dim.AUTO."
 )
 _SOME = (
     "\nfrom_torch: the export holds for some sizes only. Give torch.export.Dim.AUTO in the place of the Dim: from_torch then finds the sizes that are right, and calls "

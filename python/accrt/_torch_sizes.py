@@ -18,6 +18,8 @@ from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Name
 
 from ._torch_ones import refused as refused_ones
 from .bundle_writer import less, less_equal, logical_and, logical_not, logical_or, not_equal
+from .compiler import Value
+from .compiler.declared import FLOATS
 from .compiler.expr import equal, Expr, maximum, minimum, Size
 
 #: By a symbol of the export: its least and its greatest value.
@@ -60,6 +62,28 @@ def fraction(operation: Any, parts: Any) -> Tuple[Expr, Fraction]:
         example = f", as in n * {near.numerator} // {near.denominator}" if near else ""
         raise Unsupported(f"a size {word} {number} is not exact: write it with whole numbers{example}")
     return size, factor
+
+
+def as_number(value: Value) -> Value:
+    """The value of arithmetic of sizes: a number of Python's to torch, and no tensor."""
+    vars(value)["is_number"] = True
+    return value
+
+
+def beside(a: Any, b: Any) -> Tuple[Any, Any]:
+    """Both operands. A number beside a tensor of integers has torch's default type."""
+    import torch
+    from .from_torch.values import dtype_of
+
+    def typed(x: Any, other: Any) -> Any:
+        integers = isinstance(other, Value) and not _is_marked(other) and other.dtype not in FLOATS
+        return x.to_copy(dtype_of(torch.get_default_dtype())) if _is_marked(x) and integers else x
+
+    return typed(a, b), typed(b, a)
+
+
+def _is_marked(x: Any) -> bool:
+    return isinstance(x, Value) and "is_number" in vars(x)
 
 
 def dim_name(dim: Any) -> str:

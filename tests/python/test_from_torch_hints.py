@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import accrt
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -30,13 +31,32 @@ class Halves(torch.nn.Module):
         return torch.nn.functional.interpolate(torch.nn.functional.max_pool2d(x, 2), scale_factor=2) + x
 
 
+class Even(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.linspace(-1, 1, x.shape[1])
+
+
+class EvenByArange(torch.nn.Module):
+    def forward(self, x):
+        n = x.shape[1]
+        return x + (torch.arange(n) * (2 / max(n - 1, 1)) - 1)
+
+
 @pytest.mark.parametrize("model, shape, dim, said", [
+    (Even, (2, 5), 1, r"(?s)Constraints violated.*torch.linspace does it too: write torch.arange\(n\) \* step"),
     (Layers, (2, 5, 4), 1, r"(?s)Constraints violated.*An LSTM, GRU or RNN layer .* leave it fixed"),
     (Halves, (1, 1, 8, 8), 2, r"(?s)Constraints violated.*Dim.AUTO in the place of the Dim"),
 ])  # fmt: skip
 def test_sizes_that_torch_refuses(model, shape, dim, said):
     with pytest.raises(Exception, match=said):
         convert(model().eval(), (torch.zeros(shape),), dynamic_shapes=({dim: Dim("n", max=64)},))
+
+
+def test_what_stands_in_the_place_of_linspace(tmp_path):
+    accrt.from_torch(EvenByArange().eval(), (torch.zeros(2, 5),), tmp_path / "m.accx", dynamic_shapes=({1: Dim("n", max=64)},))
+    for n in (1, 2, 9):
+        made = accrt.load(tmp_path / "m.accx").forward(torch.ones(2, n))
+        torch.testing.assert_close(torch.from_dlpack(made), torch.linspace(-1, 1, n).expand(2, n) + 1)
 
 
 def test_what_the_hint_says_helps():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .._torch_decompositions import CONTENT, INSTEAD
-from .._torch_sizes import fraction
+from .._torch_sizes import as_number, fraction
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
@@ -159,7 +159,7 @@ class Lowering:
         if name in ("floor", "ceil", "trunc") and isinstance(args[0], Value) and isinstance(self.node.args[0], type(self.node)):
             return ex.rounded(name, *fraction(self.node.args[0].target, self.read(self.node.args[0].args)))
         if name in SIZES:
-            return SIZES[name](*args) if not self._is_real(name, args) else REALS[name](*(self.value(a).to_copy("f64") for a in args))
+            return SIZES[name](*args) if not self._is_real(name, args) else as_number(REALS[name](*(self.value(a).to_copy("f64") for a in args)))
         raise Unsupported(INSTEAD.get("".join(name.split(".")[1:2]).rstrip("_"), ""))
 
     def _of_parameters(self, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Optional, Sequence
 
+from .._torch_sizes import beside
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler import affine
@@ -19,7 +20,7 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 
 def _pair(lo: Any, a: Any, b: Any) -> Any:
     """Both operands; at least the first is a value."""
-    a, b = lo.operand(a), lo.operand(b)
+    a, b = beside(lo.operand(a), lo.operand(b))
     if isinstance(a, Value):
         return a, b
     return (lo.value(a, b.dtype if _same_kind(a, b.dtype) else ""), b) if isinstance(b, Value) else (lo.value(a), b)

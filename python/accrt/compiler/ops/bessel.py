@@ -37,8 +37,8 @@ def _narrow(x: Value, dtype: str) -> Value:
 
 
 def _series(square: Value, order: int, sign: float) -> Tuple[Value, Value]:
-    """The sums over k of t_k and of t_k * h_k, where t_k is (sign * square)^k / (k! (k + order)!)
-    and h_k the sum of 1 / j up to k, of order 1 plus that up to k + 1."""
+    """The sum over k of (sign * square)^k / (k! (k + order)!), and that of these terms, each times
+    the sum of 1 / j up to k, in order 1 plus that up to k + 1."""
     terms, shares = [], []
     for k in range(_TERMS + 1):
         terms.append(sign**k / (math.factorial(k) * math.factorial(k + order)))
