@@ -15,7 +15,7 @@ from accrt.from_torch import convert
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")
-pytestmark = [pytest.mark.torch, pytest.mark.one_target]
+pytestmark = pytest.mark.torch
 
 special = torch.special
 INF, NAN = math.inf, math.nan
