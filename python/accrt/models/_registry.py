@@ -26,7 +26,7 @@ UNSERVED: Dict[str, str] = {
     "lfm2_vl": f"{_PARTS}; LFM2 is served",
     **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), f"{_PARTS}; GLM-4 and GLM-4.5 are served"),
     "hunyuan": f"{_FOLDER}; newer folders of the same models are of the type hunyuan_v1_moe or hunyuan_v1_dense, and served",
-    "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
+    "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, and keys are larger than values, which no family here has together",
     "deepseek_v4": "its attention chooses among the keys by an index, which no kernel of paged attention does; DeepSeek V3.2 is served up to the length at which it chooses all",
     **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "skywork"), _FOLDER),
     "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",
