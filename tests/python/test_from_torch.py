@@ -552,12 +552,12 @@ def test_grouped_heads_are_not_repeated(instance):
 
 def test_what_is_missing_is_one_list(instance):
     def forward(x):
-        return torch.special.bessel_j0(x) + torch.special.bessel_j0(x + 1) + torch.special.bessel_j1(x)
+        return torch.special.airy_ai(x) + torch.special.airy_ai(x + 1) + torch.igamma(x.abs(), x.abs())
 
     with pytest.raises(UnsupportedOperations) as caught:
         convert(Of(forward), (some(*X),))
     names = {name: count for name, count, _where, _why in caught.value.operations}
-    assert names["aten.special_bessel_j0.default"] == 2 and len(names) == 2
+    assert names["aten.special_airy_ai.default"] == 2 and len(names) == 2
     assert "(python/test_from_torch.py:" in str(caught.value) and "x2" in str(caught.value)
 
 
@@ -646,9 +646,9 @@ def test_the_command_line(tmp_path):
     done = subprocess.run([*run, "twice.pt2", "-o", "twice.accx", "--target", TARGETS[0]], cwd=tmp_path, capture_output=True, text=True, env=environment())
     assert done.returncode == 0 and "compiled in" in done.stderr, done.stderr
     assert np.asarray(accrt.load(tmp_path / "twice.accx").forward(np.ones(X, np.float32))).tolist() == [[2.0] * 4] * 3
-    torch.export.save(torch.export.export(Of(lambda x: torch.special.bessel_j0(x)), (some(*X),)), tmp_path / "bessel.pt2")
+    torch.export.save(torch.export.export(Of(lambda x: torch.special.airy_ai(x)), (some(*X),)), tmp_path / "airy.pt2")
     (tmp_path / "text.pt2").write_text("no archive")
-    for name, wanted in (("missing.pt2", "missing.pt2"), ("text.pt2", "text.pt2 is not what torch.export.save writes"), ("bessel.pt2", "no lowering for 1 operation")):
+    for name, wanted in (("missing.pt2", "missing.pt2"), ("text.pt2", "text.pt2 is not what torch.export.save writes"), ("airy.pt2", "no lowering for 1 operation")):
         done = subprocess.run([*run, name, "-o", "x.accx"], cwd=tmp_path, capture_output=True, text=True, env=environment())
         assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
 
