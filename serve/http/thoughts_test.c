@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-
 #include "accrt/http.h"
 #include "tests/random.h"
 

@@ -6,7 +6,6 @@
 #include "runtime/drivers/common/objects.h"
 #include "tests/random.h"
 
-
 #define STEPS 400
 #define WORDS 16
 
