@@ -17,7 +17,7 @@ import pytest
 
 from accrt.serve import requests, tools
 from accrt.serve.parameters import BadParameter, checked, near, shown
-from accrt.serve.text import template_names
+from accrt.serve.text import Text, template_names
 from serve_http import get, need_server, post, read_all, served, until
 
 need_server()
@@ -136,6 +136,49 @@ def test_encoded_bodies_are_refused_by_name(coding):
         assert answer.startswith(b"HTTP/1.1 415 Unsupported Media Type") and b'"code":"unsupported_encoding"' in answer, answer
         plain = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 2}, "Content-Encoding: Identity"))
         assert plain.startswith(b"HTTP/1.1 200 "), plain
+
+
+class Words:
+    """A tokenizer with a token for each word. It says how much became tokens at once, and in all."""
+
+    def __init__(self):
+        self.most = self.sum = 0
+
+    def encode(self, text, special=True):
+        self.most, self.sum = max(self.most, len(text)), self.sum + len(text)
+        return [0] * special + [len(word) for word in text.split()]
+
+    def has(self, text):
+        return False
+
+
+def test_a_text_that_is_too_long_does_not_become_tokens():
+    """All of it did, before its tokens were counted: 16 MB of short words took 5 GB."""
+    text = Text(Words())
+    text.longest = 10_000
+    with pytest.raises(BadParameter, match=r"prompt\[3\] has more than 10000 tokens, and the model takes 10000") as caught:
+        text.prompt("a " * (8 * MIB), "prompt[3]")
+    assert caught.value.code == "context_length_exceeded"
+    assert text.tokenizer.most <= 64 << 10 and text.tokenizer.sum <= 128 << 10
+
+
+def test_a_long_text_of_few_tokens_is_taken():
+    """Cutting words apart for the count refuses nothing: this one has as many tokens as there may be."""
+    text, words = Text(Words()), " ".join(["word" * 300] * 9_999)
+    text.longest = 10_000
+    assert len(words) > 8 * MIB and text.prompt(words) == [0] + [1200] * 9_999
+    short = "a " * (MIB // 2)  # it is refused by what looks at the tokens, with their number
+    assert len(text.prompt(short)) == MIB // 2 + 1
+    text.longest = None
+    assert len(text.prompt("a " * MIB)) == MIB + 1
+
+
+def test_the_server_and_its_model_say_how_long_a_text_may_be():
+    with served() as server:
+        for path, body in (("/v1/completions", {"prompt": "a" * (2 * MIB)}), ("/tokenize", {"prompt": "a" * (2 * MIB)})):
+            answer = server.raw(post(path, body))
+            assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"context_length_exceeded"' in answer, answer[:300]
+            assert b"prompt has more than 4096 tokens, and the model takes 4096" in answer, answer[:300]
 
 
 LARGE = {"prompt": ["ab"] * 16, "n": 16, "max_tokens": 100, "ignore_eos": True}

@@ -149,6 +149,7 @@ class Server(Handle):
         self.adapters = Adapters(engine, None) if adapters is None else adapters
         checked_name(name, self.adapters.names())
         self._limits = Limits.of(engine.model.info)
+        text.longest = self._limits.longest
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))

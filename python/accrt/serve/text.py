@@ -125,6 +125,14 @@ def _template_growth(part: Dict[str, Any]) -> Growth:
     return Growth(max(1, sum("Sequence" in piece for piece in said)), _TOKEN_BYTES * tokens)
 
 
+#: A longer text is counted in pieces before all of it becomes tokens: the package `tokenizers` takes
+#: up to 300 bytes of memory for each byte.
+_LONG_BYTES = 1 << 20
+_PIECE_LENGTH = 1 << 14
+#: So many tokens more may come of a piece alone than of the same letters within the text.
+_PIECE_TOKENS = 64
+
+
 class Tokenizer:
     """A tokenizer.json, read by Hugging Face's `tokenizers`."""
 
@@ -265,6 +273,8 @@ class Text:
         self.tokenizer, self.template, self.pooling = tokenizer, template, pooling
         #: False: the model has no head, and gives embeddings alone
         self.generates = True
+        #: a text of more tokens is refused; None: it is not
+        self.longest: Optional[int] = None
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
         #: how the model marks its reasoning: one of reasoning.FORMS, or reasoning.NONE
@@ -281,7 +291,7 @@ class Text:
         """Token ids of a prompt, which is a text or token ids already. `special`: with the special
         tokens that the tokenizer adds to a text."""
         if isinstance(given, str):
-            ids = self.tokenizer.encode(unicode(name, given), special)
+            ids = self._encode(name, given, special)
         elif isinstance(given, (list, tuple)) and all(issubclass(kind, numbers.Integral) and kind is not bool for kind in set(map(type, given))):
             ids = list(map(int, given))
         else:
@@ -289,6 +299,21 @@ class Text:
         if not ids:
             raise BadParameter(name, f"{name} has no tokens")
         return ids
+
+    def _encode(self, name: str, text: str, special: bool) -> List[int]:
+        size = _size(unicode(name, text))
+        if self.longest is not None and size > _LONG_BYTES:
+            self._count(name, text, self.longest)
+        return self.tokenizer.encode(text, special)
+
+    def _count(self, name: str, text: str, most: int) -> None:
+        """Raises BadParameter for a text that has more tokens, and takes the memory of a piece."""
+        count = 0
+        for begin in range(0, len(text), _PIECE_LENGTH):
+            piece = self.tokenizer.encode(text[begin : begin + _PIECE_LENGTH], False)
+            count += max(len(piece) - _PIECE_TOKENS, 0)
+            if count > most:
+                raise BadParameter(name, f"{name} has more than {most} tokens, and the model takes {most}", "context_length_exceeded")
 
     def need_head(self) -> None:
         """Raises BadParameter where the model cannot generate."""
@@ -312,7 +337,7 @@ class Text:
         if tools.joins_arguments(self.tool_parser, self.template.source):
             checked = [tools.with_text_arguments(message) for message in checked]
         made = self._continued(checked, extra) if goes_on else self.template.render(checked, extra)
-        ids = self.tokenizer.encode(unicode("messages", made), special)
+        ids = self._encode("messages", made, special)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
         continued = checked[-1]["content"] if goes_on else None
