@@ -139,7 +139,7 @@ def test_encoded_bodies_are_refused_by_name(coding):
 
 
 class Words:
-    """A tokenizer with a token for each word. It says how much became tokens at once, and in all."""
+    """A tokenizer with a token for each word. It says how much became tokens at once and in all."""
 
     def __init__(self):
         self.most = self.sum = 0
@@ -163,7 +163,7 @@ def test_a_text_that_is_too_long_does_not_become_tokens():
 
 
 def test_a_long_text_of_few_tokens_is_taken():
-    """Cutting words apart for the count refuses nothing: this one has as many tokens as there may be."""
+    """Cutting words apart for the count refuses nothing: these are as many as there may be."""
     text, words = Text(Words()), " ".join(["word" * 300] * 9_999)
     text.longest = 10_000
     assert len(words) > 8 * MIB and text.prompt(words) == [0] + [1200] * 9_999

@@ -125,8 +125,8 @@ def _template_growth(part: Dict[str, Any]) -> Growth:
     return Growth(max(1, sum("Sequence" in piece for piece in said)), _TOKEN_BYTES * tokens)
 
 
-#: A longer text is counted in pieces before all of it becomes tokens: the package `tokenizers` takes
-#: up to 300 bytes of memory for each byte.
+#: A longer text is counted in pieces before all of it becomes tokens: the package `tokenizers`
+#: takes up to 300 bytes of memory for each byte.
 _LONG_BYTES = 1 << 20
 _PIECE_LENGTH = 1 << 14
 #: So many tokens more may come of a piece alone than of the same letters within the text.
