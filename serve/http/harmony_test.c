@@ -9,13 +9,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "accrt/http.h"
 #include "serve/http/thoughts.h"
+#include "tests/random.h"
 
 enum { HARMONY = ACCRT_HTTP_TOOLS_HARMONY, HERMES = ACCRT_HTTP_TOOLS_HERMES };
 enum { MOST_BYTES = 4096 };
@@ -102,10 +100,7 @@ static const trial_t trials[] = {
 
 static uint64_t random_state;
 static uint64_t next_random(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
+  return test_random(&random_state);
 }
 
 typedef struct reading {
@@ -330,9 +325,7 @@ static void test_random_texts(void** state) {
 }
 
 int main(void) {
-  const char* seed = getenv("ACCRT_TEST_SEED");
-  random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) | 1;
-  print_message("seed %llu\n", (unsigned long long)random_state);
+  random_state = test_seed();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
       cmocka_unit_test(test_forms_that_are_none), cmocka_unit_test(test_where_the_text_is),

@@ -202,6 +202,8 @@ static uint32_t take_keyword(cursor_t* c) {
 }
 
 uint32_t accrt_http_put_keywords(http_text_t* out, const char* bytes, size_t size) {
+  if (size == 0)
+    bytes = ""; /* it may be NULL, to which nothing can be added */
   cursor_t c = {bytes, bytes + size, out};
   accrt_http_put(out, "{", 1);
   skip_space(&c);

@@ -74,6 +74,16 @@ static void test_what_arguments_become(void** state) {
   }
 }
 
+/* As a text has them in which nothing was put yet. */
+static void test_no_bytes(void** state) {
+  (void)state;
+  http_text_t text;
+  accrt_http_text_init(&text, &accrt_http_allocator_system);
+  assert_int_equal(accrt_http_put_keywords(&text, NULL, 0), 1);
+  assert_memory_equal(text.data, "{}", 2);
+  accrt_http_text_deinit(&text);
+}
+
 static void test_how_deep_they_are_nested(void** state) {
   (void)state;
   char deep[256] = "a=";
@@ -90,6 +100,7 @@ static void test_how_deep_they_are_nested(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_arguments_become),
+      cmocka_unit_test(test_no_bytes),
       cmocka_unit_test(test_how_deep_they_are_nested),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

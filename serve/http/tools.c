@@ -74,6 +74,12 @@ static void put_content(http_tools_t* t, const char* bytes, size_t size) {
   t->begun |= size > 0;
 }
 
+/* Empties a text. Bytes that it lost for want of memory are then missing in the calls. */
+static void drop(http_tools_t* t, http_text_t* text) {
+  t->calls->failed |= text->failed;
+  accrt_http_text_clear(text);
+}
+
 static void flush_held(http_tools_t* t) {
   put_content(t, t->held.data, t->held.size);
   t->content->failed |= t->held.failed;
@@ -139,7 +145,7 @@ static void put_arguments(http_tools_t* t, const char* bytes, size_t size) {
 static void commit(http_tools_t* t) {
   t->committed = t->begun = 1;
   t->dropped = t->count >= t->most;
-  accrt_http_text_clear(&t->held);
+  drop(t, &t->held);
   if (t->dropped != 0)
     return;
   accrt_http_tools_close(t);
@@ -152,21 +158,20 @@ static void commit(http_tools_t* t) {
   accrt_http_put_text(t->calls, "\",\"arguments\":\"");
   t->entry_open = 1;
   put_arguments(t, t->arguments.data, t->arguments.size);
-  t->calls->failed |= t->arguments.failed;
-  accrt_http_text_clear(&t->arguments);
+  drop(t, &t->arguments);
 }
 
 /* ---- Calls ---- */
 
 static void enter(http_tools_t* t, uint32_t state) {
   t->state = state;
-  accrt_http_text_clear(&t->piece);
+  drop(t, &t->piece);
 }
 
 /* 1: the piece is this word; 2: it is the beginning of it. */
 static uint32_t compare(const http_text_t* piece, const char* word) {
   const size_t size = strlen(word);
-  if (piece->size > size || memcmp(piece->data, word, piece->size) != 0)
+  if (piece->size > size || (piece->size > 0 && memcmp(piece->data, word, piece->size) != 0))
     return 0;
   return piece->size == size ? 1 : 2;
 }
@@ -186,7 +191,7 @@ static verdict_t took_if(uint32_t condition) {
 static void begin_object(http_tools_t* t) {
   t->state = NEXT_KEY;
   t->dropped = t->has_arguments = t->name_size = t->plain = 0;
-  accrt_http_text_clear(&t->arguments);
+  drop(t, &t->arguments);
 }
 
 static void begin_arguments(http_tools_t* t) {
@@ -204,7 +209,7 @@ static void end_object(http_tools_t* t) {
   }
   t->state = AFTER;
   t->matched = 0;
-  accrt_http_text_clear(&t->piece);
+  drop(t, &t->piece);
 }
 
 /* Follows a JSON value by its strings and brackets. 1: it ends with this byte. */
@@ -340,10 +345,9 @@ static verdict_t take_python(http_tools_t* t, char byte) {
     ++t->depth;
   } else if (byte == ')' && t->depth == 0) {
     const uint32_t found = accrt_http_put_keywords(&t->arguments, t->piece.data, t->piece.size);
-    t->calls->failed |= t->piece.failed;
     if (found != 0)
       commit(t);
-    accrt_http_text_clear(&t->arguments);
+    drop(t, &t->arguments);
     enter(t, AFTER);
     t->array = 1;
     t->matched = 0;
@@ -362,7 +366,7 @@ static verdict_t take_open(http_tools_t* t, char byte) {
     return TOOK;
   if (byte == '{') {
     begin_object(t);
-    accrt_http_text_clear(&t->piece);
+    drop(t, &t->piece);
     return TOOK;
   }
   if (accrt_http_section_of(t->form) != NULL) {
@@ -372,7 +376,7 @@ static verdict_t take_open(http_tools_t* t, char byte) {
   if (accrt_http_markup_of(t->form) != NULL) {
     begin_object(t);
     t->state = TAG_HEAD;
-    accrt_http_text_clear(&t->piece);
+    drop(t, &t->piece);
     return AGAIN;
   }
   if (t->form == ACCRT_HTTP_TOOLS_PYTHONIC && byte == '[') {
@@ -505,7 +509,7 @@ static verdict_t take_fence(http_tools_t* t, char byte) {
     const uint32_t is_name = t->name_size == sizeof word - 1 &&
                              memcmp(t->name, word, t->name_size) == 0 &&
                              set_name(t, t->piece.data, t->piece.size);
-    accrt_http_text_clear(&t->piece);
+    drop(t, &t->piece);
     return took_if(is_name);
   }
   accrt_http_put(&t->piece, &byte, 1);
@@ -522,7 +526,6 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_se
     return AGAIN;
   }
   accrt_http_put(&t->piece, &byte, 1);
-  t->calls->failed |= t->piece.failed;
   const uint32_t ends = compare(&t->piece, accrt_http_marks_of(t->form)->close);
   const uint32_t another = compare(&t->piece, section->call);
   const uint32_t end = compare(&t->piece, section->end);
@@ -533,7 +536,7 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_se
     accrt_http_put_text(&t->held, section->call);
     begin_in_section(t);
   } else if (end == 1) {
-    accrt_http_text_clear(&t->piece);
+    drop(t, &t->piece);
   } else if ((ends | another | end) == 0) { /* the beginning of a mark was text */
     put_content(t, t->piece.data, t->piece.size - 1);
     return NO_CALL;
@@ -660,7 +663,7 @@ static verdict_t take_tag_key(http_tools_t* t, char byte, const http_markup_t* m
     return TOOK;
   const size_t size = t->piece.size - strlen(m->key_close);
   t->kind = kind_of_parameter(t, t->piece.data, size);
-  accrt_http_text_clear(&t->arguments);
+  drop(t, &t->arguments);
   accrt_http_put_text(&t->arguments, t->parameters++ == 0 ? "\"" : ", \"");
   accrt_http_put_escaped(&t->arguments, t->piece.data, size);
   accrt_http_put_text(&t->arguments, "\": ");
@@ -692,8 +695,7 @@ static void end_value(http_tools_t* t, size_t size) {
   }
   accrt_http_put_value(&t->arguments, bytes, size, t->kind);
   put_arguments(t, t->arguments.data, t->arguments.size);
-  t->calls->failed |= t->arguments.failed | t->piece.failed;
-  accrt_http_text_clear(&t->arguments);
+  drop(t, &t->arguments);
   enter(t, TAG_NEXT);
 }
 
@@ -884,8 +886,9 @@ void accrt_http_tools_end(http_tools_t* t) {
   const uint32_t in_call = t->state == AFTER || (t->state != TEXT && t->committed != 0);
   /* White space behind calls is none of the model's words. */
   if (t->state == TEXT && t->matched == 0 && t->count > 0)
-    accrt_http_text_clear(&t->held);
+    drop(t, &t->held);
   if (in_call == 0)
     flush_held(t);
+  t->calls->failed |= t->held.failed | t->arguments.failed | t->piece.failed;
   accrt_http_tools_close(t);
 }

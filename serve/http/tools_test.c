@@ -431,6 +431,47 @@ static void test_texts_in_all_pieces(void** state) {
   }
 }
 
+/* An allocator that gives memory so many times, and then none. */
+static void* allocate_some(void* self, size_t size_bytes, size_t alignment) {
+  uint32_t* left = self;
+  if (*left == 0)
+    return NULL;
+  --*left;
+  return accrt_http_allocator_system.allocate(NULL, size_bytes, alignment);
+}
+static void deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  (void)self;
+  accrt_http_allocator_system.deallocate(NULL, pointer, size_bytes, alignment);
+}
+
+/* A text that lost bytes for want of memory says so: nobody takes it for all of an answer. */
+static void test_memory_that_runs_out(void** state) {
+  (void)state;
+  uint32_t left;
+  const accrt_allocator_t allocator = {
+      .self = &left, .allocate = allocate_some, .deallocate = deallocate};
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; ++i) {
+    for (uint32_t given = 0; given < 12; ++given) {
+      const trial_t* trial = &trials[i];
+      reading_t r = {0};
+      left = given;
+      accrt_http_text_init(&r.content, &allocator);
+      accrt_http_text_init(&r.calls, &allocator);
+      accrt_http_tools_init(&r.tools, &allocator, trial->form, &r.content, &r.calls);
+      r.tools.text_parameters = text_parameters;
+      for (size_t at = 0, end; trial->text[at] != 0; at = end) {
+        end = whole_characters(trial->text, at + 1);
+        accrt_http_tools_push(&r.tools, trial->text + at, end - at);
+      }
+      accrt_http_tools_end(&r.tools);
+      left = UINT32_MAX;
+      if ((r.content.failed | r.calls.failed) == 0)
+        finish(&r, trial);
+      stop(&r);
+    }
+  }
+}
+
 static void test_one_call_at_most(void** state) {
   (void)state;
   static const trial_t two = {
@@ -524,15 +565,20 @@ static void test_random_bytes(void** state) {
                                        "a="};
   for (uint32_t round = 0; round < 40000; ++round) {
     reading_t r;
+    char text[1024] = "";
     start(&r, 1 + round % ACCRT_HTTP_TOOLS_LAST);
     for (uint32_t i = 0; i < round % 24; ++i) {
       const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
       accrt_http_tools_push(&r.tools, piece, strlen(piece));
+      strcat(text, piece);
     }
     accrt_http_tools_end(&r.tools);
     assert_int_equal(r.content.failed | r.calls.failed, 0);
-    if (r.tools.count == 0)
+    if (r.tools.count == 0) {
       assert_int_equal(r.calls.size, 0);
+      accrt_http_put(&r.content, "", 1);
+      assert_string_equal(r.content.data, text);
+    }
     stop(&r);
   }
 }
@@ -682,10 +728,11 @@ static void test_calls_behind_reasoning(void** state) {
 int main(void) {
   random_state = test_seed();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_texts_in_all_pieces), cmocka_unit_test(test_one_call_at_most),
-      cmocka_unit_test(test_calls_alone),         cmocka_unit_test(test_calls_behind_reasoning),
-      cmocka_unit_test(test_random_bytes),        cmocka_unit_test(test_ids_of_kimi),
-      cmocka_unit_test(test_long_texts),          cmocka_unit_test(test_marks_of_responses),
+      cmocka_unit_test(test_texts_in_all_pieces),  cmocka_unit_test(test_one_call_at_most),
+      cmocka_unit_test(test_calls_alone),          cmocka_unit_test(test_calls_behind_reasoning),
+      cmocka_unit_test(test_random_bytes),         cmocka_unit_test(test_ids_of_kimi),
+      cmocka_unit_test(test_long_texts),           cmocka_unit_test(test_marks_of_responses),
+      cmocka_unit_test(test_memory_that_runs_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
