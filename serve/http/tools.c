@@ -445,13 +445,17 @@ static verdict_t take_call_mark(http_tools_t* t, char byte) {
   return took_if(found);
 }
 
+static uint32_t are_of_name(const char* bytes, size_t size) {
+  for (size_t i = 0; i < size; ++i)
+    if (!is_of_name(bytes[i]))
+      return 0;
+  return 1;
+}
+
 /* 0: this is no name. */
 static uint32_t set_name(http_tools_t* t, const char* name, size_t size) {
-  if (size == 0 || size > HTTP_CALL_NAME_BYTES)
+  if (size == 0 || size > HTTP_CALL_NAME_BYTES || !are_of_name(name, size))
     return 0;
-  for (size_t i = 0; i < size; ++i)
-    if (!is_of_name(name[i]))
-      return 0;
   memcpy(t->name, name, size);
   t->name_size = (uint32_t)size;
   return 1;
@@ -460,19 +464,18 @@ static uint32_t set_name(http_tools_t* t, const char* name, size_t size) {
 /* The name in an id of Kimi's. 0: there is none. */
 static uint32_t name_in_id(http_tools_t* t) {
   static const char prefix[] = "functions.";
-  const char *at = t->piece.data, *end = at + t->piece.size;
-  const char* last = end;
-  while (last > at && last[-1] >= '0' && last[-1] <= '9')
-    --last;
   const size_t skipped = sizeof prefix - 1;
-  /* the id is shown again, so all of it is as names are */
-  if (!set_name(t, at, t->piece.size))
+  const char* at = t->piece.data;
+  size_t size = t->piece.size;
+  if (!are_of_name(at, size)) /* all of the id is shown again */
     return 0;
-  if (last < end && last > at && last[-1] == ':')
-    end = last - 1;
-  if ((size_t)(end - at) > skipped && memcmp(at, prefix, skipped) == 0)
-    at += skipped;
-  return set_name(t, at, (size_t)(end - at));
+  size_t last = size;
+  while (last > 0 && at[last - 1] >= '0' && at[last - 1] <= '9')
+    --last;
+  if (last < size && last > 0 && at[last - 1] == ':')
+    size = last - 1;
+  const uint32_t has_prefix = size > skipped && memcmp(at, prefix, skipped) == 0;
+  return has_prefix ? set_name(t, at + skipped, size - skipped) : set_name(t, at, size);
 }
 
 static verdict_t take_call_id(http_tools_t* t, char byte) {

@@ -38,6 +38,9 @@ typedef struct trial {
 #define KIMI_CALL(id, arguments)                                                                   \
   "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
 #define KIMI_SECTION(calls) "<|tool_calls_section_begin|>" calls "<|tool_calls_section_end|>"
+#define LONGEST_NAME /* of 128 bytes */                                                            \
+  "a234567890b234567890c234567890d234567890e234567890f234567890g234567890h234567890i234567890"     \
+  "j234567890k234567890l234567890m2345678"
 #define DEEPSEEK_CALL(head, rest)                                                                  \
   "<｜tool▁call▁begin｜>" head "<｜tool▁sep｜>" rest "<｜tool▁call▁end｜>"
 #define DEEPSEEK_CALLS(calls) "<｜tool▁calls▁begin｜>" calls "<｜tool▁calls▁end｜>"
@@ -206,6 +209,10 @@ static const trial_t trials[] = {
     {KIMI, KIMI_SECTION(KIMI_CALL("g", "{}")) KIMI_SECTION(KIMI_CALL("functions.f:1", "{}")), "",
      CALL("g", "{}") CALL("f", "{}")},
     {KIMI, KIMI_SECTION("\n{\"name\": \"f\", \"arguments\": {}}\n"), "", CALL("f", "{}")},
+    {KIMI, KIMI_SECTION(KIMI_CALL("functions." LONGEST_NAME ":12", "{}")), "",
+     CALL(LONGEST_NAME, "{}")},
+    {KIMI, KIMI_SECTION(KIMI_CALL("functions." LONGEST_NAME "n:12", "{}")),
+     KIMI_SECTION(KIMI_CALL("functions." LONGEST_NAME "n:12", "{}")), ""},
     {KIMI, KIMI_SECTION("what"), KIMI_SECTION("what"), ""},
     {KIMI, KIMI_SECTION(KIMI_CALL("a b:0", "{}")), KIMI_SECTION(KIMI_CALL("a b:0", "{}")), ""},
     {KIMI, KIMI_SECTION(KIMI_CALL(":0", "{}")), KIMI_SECTION(KIMI_CALL(":0", "{}")), ""},
@@ -358,7 +365,7 @@ static void drain(reading_t* r) {
       at += sizeof id - 1;
       const size_t id_size = strcspn(at, "\"");
       if (r->tools.form == KIMI)
-        assert_in_range(id_size, 1, 18);
+        assert_in_range(id_size, 1, 18 + HTTP_CALL_NAME_BYTES);
       else
         assert_int_equal(id_size, r->tools.form == MISTRAL ? 9 : 29);
       static const char function[] = "\",\"type\":\"function\",\"function\":{\"name\":\"";
