@@ -49,6 +49,14 @@ static uint32_t take_hex(cursor_t* c, uint32_t count, uint32_t* out_code) {
   return code <= 0x10FFFF;
 }
 
+/* The digits of \0 to \777, of which one is there. */
+static uint32_t take_octal(cursor_t* c) {
+  uint32_t code = 0;
+  for (uint32_t i = 0; i < 3 && peek(c) >= '0' && peek(c) <= '7'; ++i, ++c->at)
+    code = code * 8 + (uint32_t)(peek(c) - '0');
+  return code;
+}
+
 static void put_code(http_text_t* out, uint32_t code) {
   if (code < 0x10000) {
     accrt_http_put_format(out, "\\u%04x", (unsigned)code);
@@ -64,6 +72,10 @@ static uint32_t take_escape(cursor_t* c) {
   const char kind = peek(c);
   if (kind == 0)
     return 0;
+  if (kind >= '0' && kind <= '7') {
+    put_code(c->out, take_octal(c));
+    return 1;
+  }
   ++c->at;
   if (kind == 'x' || kind == 'u' || kind == 'U') {
     if (!take_hex(c, kind == 'x' ? 2 : kind == 'u' ? 4 : 8, &code))
@@ -72,6 +84,8 @@ static uint32_t take_escape(cursor_t* c) {
   } else if (strchr("nrtbf\\\"", kind) != NULL) { /* as in JSON */
     accrt_http_put(c->out, "\\", 1);
     accrt_http_put(c->out, &kind, 1);
+  } else if (kind == 'a' || kind == 'v') {
+    put_code(c->out, kind == 'a' ? '\a' : '\v');
   } else if (kind == '\'') {
     accrt_http_put(c->out, "'", 1);
   } else if (kind != '\n') { /* what Python does not know keeps its backslash */
@@ -152,23 +166,30 @@ static uint32_t take_key(cursor_t* c) {
   return take(c, ':');
 }
 
-/* Entries up to the bracket that closes them, behind the last of which a comma may stand. */
+/* Entries up to the bracket that closes them, behind the last of which a comma may stand. Round
+ * brackets about one value without a comma make no tuple. */
 static uint32_t take_list(cursor_t* c, char close, uint32_t depth) {
   const uint32_t is_dictionary = close == '}';
+  const size_t start = c->out->size;
+  uint32_t count = 0, has_comma = 0;
   ++c->at;
   accrt_http_put_text(c->out, is_dictionary ? "{" : "[");
-  for (uint32_t i = 0;; ++i) {
+  for (;; ++count) {
     skip_space(c);
     if (take(c, close))
       break;
-    if (i > 0)
+    if (count > 0)
       accrt_http_put_text(c->out, ", ");
     if ((is_dictionary && !take_key(c)) || !take_value(c, depth + 1))
       return 0;
-    if (!take(c, ',') && peek(c) != close)
+    has_comma = take(c, ',');
+    if (!has_comma && peek(c) != close)
       return 0;
   }
-  accrt_http_put_text(c->out, is_dictionary ? "}" : "]");
+  if (close != ')' || count != 1 || has_comma != 0)
+    accrt_http_put_text(c->out, is_dictionary ? "}" : "]");
+  else if (c->out->failed == 0)
+    c->out->data[start] = ' '; /* it was no list */
   return 1;
 }
 
