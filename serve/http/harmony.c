@@ -120,6 +120,7 @@ static void end_header(http_thoughts_t* t, http_harmony_sinks_t sinks) {
 /* What was taken for a header is text. */
 static void give_up(http_thoughts_t* t, http_harmony_sinks_t sinks) {
   t->part = HARMONY_CONTENT;
+  t->gap = t->answered;
   t->matched = 0;
   put_body(t, t->header.data, t->header.size, sinks);
   clear_header(t, sinks);

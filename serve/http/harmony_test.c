@@ -94,6 +94,8 @@ static const trial_t trials[] = {
     {0, "<|message|>a", "", "<|message|>a", ""},
     {0, "a<|message|>b<|constrain|>c<|x|><<|end|>", "", "a<|message|>b<|constrain|>c<|x|><", ""},
     {0, ANALYSIS("a") "b", "a", "b", ""},
+    {0, FINAL("a<|end|>") "b<|end|>" NEXT FINAL("c"), "", "a\nb\nc", ""},
+    {0, FINAL("a<|end|>") "<|message|>b", "", "a\n<|message|>b", ""},
     {0, ANALYSIS("a") "\n" NEXT "\n", "a", "", ""},
     {0, ANALYSIS("a") " \n", "a", "", ""},
 };

@@ -519,6 +519,20 @@ static verdict_t take_fence(http_tools_t* t, char byte) {
   return took_if(t->piece.size <= HTTP_CALL_NAME_BYTES && t->piece.failed == 0);
 }
 
+/* What began as a last mark was text, or begins a first mark: the last one was left out. */
+static verdict_t end_behind(http_tools_t* t, const char* bytes, size_t size) {
+  if (strncmp(accrt_http_marks_of(t->form)->open, bytes, size) != 0) {
+    put_content(t, bytes, size);
+    enter(t, AFTER);
+    return NO_CALL;
+  }
+  accrt_http_put(&t->held, bytes, size);
+  t->array = 0;
+  t->matched = (uint32_t)size;
+  enter(t, TEXT);
+  return AGAIN;
+}
+
 /* A call's last mark, then another call or the section's last mark. */
 static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_section_t* section) {
   const uint32_t is_fence = byte == '`' && t->form == ACCRT_HTTP_TOOLS_DEEPSEEK;
@@ -540,9 +554,8 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_se
     begin_in_section(t);
   } else if (end == 1) {
     drop(t, &t->piece);
-  } else if ((ends | another | end) == 0) { /* the beginning of a mark was text */
-    put_content(t, t->piece.data, t->piece.size - 1);
-    return NO_CALL;
+  } else if ((ends | another | end) == 0) {
+    return end_behind(t, t->piece.data, t->piece.size - 1);
   }
   return TOOK;
 }
@@ -561,10 +574,8 @@ static verdict_t take_after(http_tools_t* t, char byte) {
     }
     return TOOK;
   }
-  if (t->matched > 0) { /* the beginning of the mark was text */
-    put_content(t, close, t->matched);
-    return NO_CALL;
-  }
+  if (t->matched > 0)
+    return end_behind(t, close, t->matched);
   if (is_space(byte) || (byte == '}' && *close != 0))
     return TOOK;
   if (byte == '{' && t->form != ACCRT_HTTP_TOOLS_MISTRAL) {
@@ -637,10 +648,10 @@ static void end_markup(http_tools_t* t) {
   t->matched = 0;
 }
 
-/* The call goes on as none can: it ends here, and what is read of a tag is text. */
-static void end_early(http_tools_t* t) {
-  put_content(t, t->piece.data, t->piece.size);
-  end_markup(t);
+/* The call goes on with this byte as none can: it ends before what is read of a tag. */
+static verdict_t end_early(http_tools_t* t) {
+  put_arguments(t, "}", 1);
+  return end_behind(t, t->piece.data, t->piece.size - 1);
 }
 
 static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* m) {
@@ -648,14 +659,15 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* 
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
   const uint32_t key = compare(&t->piece, m->key_open), last = compare(&t->piece, m->end);
+  const uint32_t close = compare(&t->piece, accrt_http_marks_of(t->form)->close);
   if (key == 1) {
     enter(t, TAG_KEY);
-  } else if (last == 1) {
+  } else if (last == 1 || close == 1) { /* of some forms they are the same */
     end_markup(t);
-    if (strcmp(m->end, accrt_http_marks_of(t->form)->close) == 0)
+    if (close == 1)
       t->state = TEXT;
-  } else if ((key | last) == 0) {
-    end_early(t);
+  } else if ((key | last | close) == 0) {
+    return end_early(t);
   }
   return TOOK;
 }
@@ -681,9 +693,7 @@ static verdict_t take_tag_between(http_tools_t* t, char byte, const http_markup_
   const uint32_t found = compare(&t->piece, m->value_open);
   if (found == 1)
     enter(t, TAG_VALUE);
-  else if (found == 0)
-    end_early(t);
-  return TOOK;
+  return found != 0 ? TOOK : end_early(t);
 }
 
 /* A line feed on each side is none of the value. It comes all at once: where it ends, its type is
