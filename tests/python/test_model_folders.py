@@ -135,8 +135,8 @@ def test_folders_that_are_no_models(tmp_path, weights):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(Refused, match=r"it is \[\], expected an object"):
         models.read(tmp_path)
-    with pytest.raises(Refused, match="model_type is 'bort'; there are afmoe, apertus, .*bytelm, .*gemma2, .*gpt2"):
-        _registry.decoder(models.read(tiny.write_folder(tmp_path / "bort", changed(LLAMA, model_type="bort"), weights)))
+    with pytest.raises(Refused, match="model_type is 'quince'; there are afmoe, apertus, .*bytelm, .*gemma2, .*gpt2"):
+        _registry.decoder(models.read(tiny.write_folder(tmp_path / "quince", changed(LLAMA, model_type="quince"), weights)))
 
 
 def test_what_newcomers_name(tmp_path, weights, monkeypatch):
