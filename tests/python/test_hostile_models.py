@@ -98,6 +98,7 @@ def tokenizer_of(**changes):
     return text.Tokenizer(json.dumps(content_of(**changes)).encode())
 
 
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
 CUT = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
 FILLED = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 1, "pad_type_id": 0, "pad_token": "b"}
 
@@ -136,7 +137,8 @@ def untyped(part):
     ({"normalizer": {"normalizers": [{"prepend": "x" * 10**6}] * 70}}, 3 + 70 * 10**6),
     ({"normalizer": sequence({**REPLACE, "normalizers": []}, *[{**REPLACE, "pattern": {"Regex": "a"}, "normalizers": []}] * 2)}, 3 * 1000 * 1001**2),
     ({"normalizer": REPLACE, "post_processor": untyped(TWICE)}, 21 * 10**7),
-], ids=range(13))  # fmt: skip
+    ({"normalizer": sequence(*[{**BERT, "type": "x"}] * 8)}, 3 * 12**8), ({"normalizer": sequence(*[{**BERT, "type": "CTC"}] * 8)}, 3 * 12**8),
+], ids=range(15))  # fmt: skip
 def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, size):
     """With the parts that the limit did not count, a text of 20 letters ended the process."""
     with pytest.raises(serve.parameters.BadParameter, match=f"a text of 3 characters is too long for this model's tokenizer, which can make {size} bytes of it"):
@@ -146,7 +148,8 @@ def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, s
 @pytest.mark.parametrize("decoders, size", [
     ([REPLACE] * 3, 12 * 10**9), ([untyped(REPLACE)] * 3, 12 * 10**9), ([{**REPLACE, "pattern": {"Regex": ""}}] * 3, 12 * 1001**3), ([{"type": "BPEDecoder", "suffix": ""}] * 20, 12 * 3**20),
     ([{"type": "CTC", "pad_token": "x", "word_delimiter_token": "", "cleanup": True}] * 20, 12 * 3**20), ([{"type": "WordPiece", "prefix": "", "cleanup": False}] * 40, 12 * 2**40),
-], ids=range(6))  # fmt: skip
+    ([{"type": "x", "suffix": ""}] * 20, 12 * 3**20), ([{"type": None, "suffix": ""}] * 20, 12 * 3**20), ([{"type": "Lowercase", "suffix": ""}] * 20, 12 * 3**20),
+], ids=range(9))  # fmt: skip
 def test_a_decoder_that_lengthens_texts_without_end_is_not_followed(decoders, size):
     """Six tokens ended the process. Each is a letter, and a space may stand before it."""
     made = tokenizer_of(decoder=sequence(*decoders, kind="decoders"))

@@ -81,8 +81,8 @@ def _size(said: Any) -> int:
 
 def growth(part: Any) -> Growth:
     """How much longer a text may become by a normalizer, a pre-tokenizer, a post-processor or a
-    decoder. One without a type is what its keys say, so that of all that it may be counts which
-    makes most."""
+    decoder. One without a type, or of a type that the package does not know, is what its keys say,
+    so that of all that it may be counts which makes most."""
     if not isinstance(part, dict):
         return Growth()
     kind, found = str(part.get("type")), []
@@ -107,12 +107,13 @@ def growth(part: Any) -> Growth:
 
 
 def _times(kind: str, part: Dict[str, Any]) -> int:
-    if kind in _TIMES or kind in _TIMES_DECODED:
-        return _TIMES.get(kind) or _TIMES_DECODED[kind]
-    if "type" in part:
-        return 1
-    keys = {"BertNormalizer": "handle_chinese_chars", "ByteLevel": "trim_offsets", "BPEDecoder": "suffix", "CTC": "word_delimiter_token", "WordPiece": "prefix"}
-    return max((_times(name, {}) for name, key in keys.items() if key in part), default=1)
+    """By the type and by the keys, because the package reads a part whose type it does not know as
+    one without a type. ByteLevel must have its type; its keys are also a post-processor's."""
+    keys = {"BertNormalizer": "handle_chinese_chars", "BPEDecoder": "suffix", "CTC": "word_delimiter_token", "WordPiece": "prefix"}
+    if "type" not in part:
+        keys["ByteLevel"] = "trim_offsets"
+    times = {**_TIMES, **_TIMES_DECODED}
+    return max([times.get(kind, 1), *(times[name] for name, key in keys.items() if key in part)])
 
 
 def _template_growth(part: Dict[str, Any]) -> Growth:
