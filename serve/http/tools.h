@@ -2,7 +2,7 @@
  * OpenAI's tool_calls, what is none to the content.
  *
  * Models write calls as JSON objects with a name and arguments, each family with marks of its own,
- * or as markup with a tag for each argument.
+ * as markup with a tag for each argument, or as Python does.
  * A call counts from where its name and the beginning of its arguments are known; what looked like
  * a call and is none is text, with its marks. Where a text is cut into pieces changes nothing.
  */
@@ -38,7 +38,7 @@ typedef struct http_tools {
   /* Of markup: lines of a function, a space and a parameter that is a string whatever it looks
    * like, with `?` before the function if it may be null; NULL: none. Its owner's. */
   const char* text_parameters;
-  http_text_t piece;   /* of markup: what is read of a tag, a key or a value */
+  http_text_t piece;   /* what is read of a mark, a tag, a key, a value, an id or a Python call */
   uint32_t parameters; /* of a call, so far */
   uint32_t kind;       /* of the next value: HTTP_VALUE_* */
   uint32_t key_size, name_size;
