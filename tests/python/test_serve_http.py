@@ -565,19 +565,26 @@ def test_a_client_that_leaves_ends_its_request(slow, leave, stream):
 
 
 @pytest.mark.hostile
-def test_survivors_are_not_disturbed(slow):
+@pytest.mark.parametrize("leave", [leave_close, leave_reset, leave_half, None], ids=["close", "reset", "half", "stalled"])
+def test_survivors_are_not_disturbed(leave):
+    """They have the tokens that they have alone, whatever others do; stalled ones read nothing
+    until the server has ended their requests."""
     body = {"prompt": "survivor", "max_tokens": 60, "seed": 1, "ignore_eos": True}
-    alone = ask(slow, COMPLETIONS, body).json["choices"]
-    found = []
-    thread = threading.Thread(target=lambda: found.append(ask(slow, COMPLETIONS, body).json["choices"]))
-    thread.start()
-    for _ in range(15):
-        client = slow.connect()
-        client.sendall(post(COMPLETIONS, {**LONG, "stream": True}))
-        client.recv(100)
-        leave_reset(client)
-    thread.join()
-    assert found == [alone]
+    with served(model={"step_ns": 2_000_000}, stall_timeout=0.3) as server:
+        alone = ask(server, COMPLETIONS, body).json["choices"]
+        found, stalled = [], []
+        thread = threading.Thread(target=lambda: found.extend(ask(server, COMPLETIONS, body).json["choices"] for _ in range(5)))
+        thread.start()
+        for _ in range(15 if leave else 3):
+            client = server.connect(receive_bytes=None if leave else 4096)
+            client.sendall(post(COMPLETIONS, {**LONG, "stream": True, "n": 1 if leave else 60}))
+            client.recv(100)
+            leave(client) if leave else stalled.append(client)
+        thread.join()
+        assert found == [alone] * 5
+        assert until(lambda: not server.busy(), 60) and server.engine.stats()["finished_cancelled"] > 0
+        for client in stalled:
+            client.close()
 
 
 @pytest.mark.hostile
@@ -714,19 +721,21 @@ def test_ten_times_too_much():
         found = []
 
         def one(i):
-            found.append(ask(server, COMPLETIONS, {"prompt": f"{i}", "max_tokens": 8, "ignore_eos": True}))
+            body = {"prompt": f"{i}", "max_tokens": 8, "ignore_eos": True, "temperature": 0}
+            found.append((body, ask(server, COMPLETIONS, body)))
 
         threads = [threading.Thread(target=one, args=(i,)) for i in range(80)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        counts = collections.Counter(answer.status for answer in found)
+        counts = collections.Counter(answer.status for _body, answer in found)
         # The queue takes four. More are served if the engine takes some out before others come.
         assert set(counts) == {200, 429} and counts[200] >= 4, counts
-        for answer in found:
+        for body, answer in found:
             if answer.status == 200:
                 assert answer.json["usage"]["completion_tokens"] == 8
+                assert answer.json["choices"] == ask(server, COMPLETIONS, body).json["choices"]
             else:
                 assert int(answer.headers["retry-after"]) >= 1 and answer.error["code"] == "overloaded"
 
@@ -762,8 +771,12 @@ def test_retry_after_tells_of_the_queue():
 
 @pytest.mark.hostile
 def test_chaos():
-    """Many clients that do anything, from a seed; `served` sees to it that nothing is left."""
+    """Many clients that do anything, from a seed, and one that has the same tokens all the time;
+    `served` sees to it that nothing is left."""
     with served(model={"step_ns": 200_000}) as server:
+        honest = {"prompt": "survivor", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        alone = ask(server, COMPLETIONS, honest).json["choices"]
+
         def one(seed):
             generator = random.Random(seed)
             for _ in range(25):
@@ -784,8 +797,10 @@ def test_chaos():
         threads = [threading.Thread(target=one, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()
+        beside = [ask(server, COMPLETIONS, honest).json["choices"] for _ in range(20)]
         for thread in threads:
             thread.join()
+        assert beside == [alone] * 20
 
 
 # ---- the end -------------------------------------------------------------------------------------
@@ -794,13 +809,16 @@ def test_chaos():
 @pytest.mark.hostile
 def test_a_drain_lets_answers_end():
     with served(model={"step_ns": 3_000_000}) as server:
+        body = {"prompt": "x", "max_tokens": 60, "ignore_eos": True, "temperature": 0}
+        alone = ask(server, COMPLETIONS, body).json["choices"][0]["text"]
         idle, under_way = server.connect(), server.connect()
-        under_way.sendall(post(COMPLETIONS, {"prompt": "x", "max_tokens": 60, "stream": True, "ignore_eos": True}, close=False))
+        under_way.sendall(post(COMPLETIONS, {**body, "stream": True}, close=False))
         assert until(server.busy)
         assert server.server.drain(20)
         assert read_all(idle) == b""
         answer = Answer(read_all(under_way))
         assert answer.whole and answer.events[-1] == b"[DONE]"
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in answer.events[:-1]) == alone
         with pytest.raises(OSError):
             server.connect()
         idle.close()
