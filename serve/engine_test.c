@@ -362,7 +362,8 @@ static void test_cancel_frees(void** state) {
       assert_int_equal(step(engine), ACCRT_OK);
     assert_int_equal(accrt_serve_engine_cancel(engine, id), ACCRT_OK);
     assert_int_equal(step(engine), ACCRT_OK);
-    (void)step(engine);
+    if (overlap)
+      (void)step(engine);
     check_empty(engine);
     assert_int_equal(output.reason, ACCRT_SERVE_FINISH_CANCELLED);
     accrt_serve_engine_release(engine);
