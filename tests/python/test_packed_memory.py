@@ -1,6 +1,6 @@
-"""Bytes that packed weights take on a GPU, as accrt_program_estimate says them, against the bytes
-of the file that they come from: under the stand-in for CUDA's driver, whose kernels do nothing
-here."""
+"""Bytes that packed weights take, as accrt_program_estimate says them, against the bytes of the
+file that they come from: on hosts, and on a GPU under the stand-in for CUDA's driver, whose kernels
+do nothing here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 
 import kernel_harness as kh
 import test_standin
+
+import accrt
 from accrt.compiler import Module, available_targets, compile
 from accrt.compiler.cuda import packed
 from accrt.compiler.encodings import Quantized
@@ -27,6 +29,7 @@ MIXES = {
     "Q3_K_M": ("q6_k", "q3_k", "q4_k", "q5_k"), "Q2_K": ("q6_k", "q2_k", "q3_k"), "Q4_0": ("q6_k", "q4_0"), "Q4_1": ("q6_k", "q4_1"), "Q5_1": ("q6_k", "q5_1"),
     "IQ4_NL": ("q6_k", "iq4_nl", "q5_k"), "MXFP4": ("q8_0", "ggml_mxfp4"), "Q8_0": ("q8_0",),
 }  # fmt: skip
+CASES = [(mix, True) for mix in MIXES] + [("Q4_K_M", False), ("Q3_K_M", False)]
 _RUN = """
 import json, sys, accrt
 instance = accrt.default_instance("all")
@@ -61,7 +64,7 @@ def step(layouts, tied):
 @needs_tools
 @test_standin.needs_stand_in
 @pytest.mark.rotating(2)
-@pytest.mark.parametrize("mix, tied", [(mix, True) for mix in MIXES] + [("Q4_K_M", False), ("Q3_K_M", False)])
+@pytest.mark.parametrize("mix, tied", CASES)
 def test_a_mix_takes_a_tenth_more_than_its_file_at_most(mix, tied, tmp_path):
     m, stored = step(MIXES[mix], tied)
     (tmp_path / "m.accx").write_bytes(compile(m, targets=["sm_90"]))
@@ -73,6 +76,18 @@ def test_a_mix_takes_a_tenth_more_than_its_file_at_most(mix, tied, tmp_path):
     done = subprocess.run([sys.executable, "-c", _RUN, tmp_path / "m.accx"], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     taken = json.loads(done.stdout)["weight_bytes"]
+    assert 0.95 * stored <= taken <= 1.1 * stored, f"{taken / stored:.3f} of the file's bytes"
+
+
+@pytest.mark.rotating(2)
+@pytest.mark.parametrize("on", kh.host_targets())
+@pytest.mark.parametrize("mix, tied", CASES)
+def test_a_mix_takes_no_more_on_a_host(mix, tied, on, tmp_path):
+    m, stored = step(MIXES[mix], tied)
+    (tmp_path / "m.accx").write_bytes(compile(m, targets=[on]))
+    instance = accrt.default_instance("all")
+    program = accrt.Program(accrt.Bundle(tmp_path / "m.accx", instance), instance.device("host"))
+    taken = program.estimate("step")["weight_bytes"]
     assert 0.95 * stored <= taken <= 1.1 * stored, f"{taken / stored:.3f} of the file's bytes"
 
 
