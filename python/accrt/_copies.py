@@ -247,13 +247,16 @@ _IS_COPIED = 2  # DLPack's flag, of a managed tensor whose flags are at byte 24
 
 
 def given_copy(tensor: Tensor, own: tuple[int, int], target: tuple[int, int], copy: bool | None, max_version: Any) -> Any:
-    """The DLPack capsule of a copy in the host's memory: what `Tensor.__dlpack__` gives with
-    copy=True, or for another device."""
-    if target != _HOST:
-        raise BufferError(f"the tensor is on device {own}, and copies are made on (1, 0) alone, not on {target}")
+    """The DLPack capsule of a copy in the memory of the tensor's device or the host: what
+    `Tensor.__dlpack__` gives with copy=True, or for another device."""
+    if target not in (own, _HOST):
+        raise BufferError(f"the tensor is on device {own}, and copies are made there or on (1, 0), not on {target}")
     if copy is False:
         raise BufferError(f"the tensor is on device {own}, not {target}, and copy=False forbids a copy")
-    made = forwards(tensor) if runs_backwards(tensor) else host_copy(tensor)
+    backwards = runs_backwards(tensor)
+    if backwards and target != _HOST:
+        raise BufferError(f"a tensor with negative strides is copied to the host alone: pass dl_device={_HOST}")
+    made = forwards(tensor) if backwards else _copy_to(tensor, "host" if target == _HOST else "device")
     capsule = made.__dlpack__(max_version=max_version)
     if max_version is not None and tuple(max_version) >= (1, 0):
         flags = ctypes.c_uint64.from_address(_pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME) + 24)
@@ -283,6 +286,12 @@ def forwards(tensor: Tensor) -> Tensor:
 
 def host_copy(tensor: Tensor) -> Tensor:
     """The same values and strides in memory of the host's, which may be written."""
+    return _copy_to(tensor, "host")
+
+
+def _copy_to(tensor: Tensor, kind: str) -> Tensor:
+    """The same values and strides in memory of this kind, of the tensor's device. The copy is over
+    when this returns, so no consumer has to wait for it."""
     device = tensor.buffer.device
     if device is None:
         raise BufferError("this memory does not know its device, so there is nowhere to copy it to")
@@ -290,6 +299,13 @@ def host_copy(tensor: Tensor) -> Tensor:
     bits = lib.accrt_dtype_bits(DTYPES[tensor.dtype])
     begin = tensor.offset_bytes + low * bits // 8
     size = tensor.offset_bytes + (high * bits + 7) // 8 - begin
-    buffer = Pool(device, "host").buffer(max(size, 1))
-    buffer.memoryview()[:size] = tensor.buffer.read(begin, size)
+    buffer = Pool(device, kind).buffer(max(size, 1))
+    if buffer.host_pointer is not None:
+        buffer.memoryview()[:size] = tensor.buffer.read(begin, size)
+    elif size:
+        from .stream import Stream  # circular: streams know buffers
+        tensor.buffer._settle()
+        stream = Stream(device)
+        stream.copy(tensor.buffer, buffer, size, source_offset=begin)
+        stream.synchronize()
     return Tensor._of(buffer, DTYPES[tensor.dtype], tensor.shape, tensor.strides, tensor.offset_bytes - begin)

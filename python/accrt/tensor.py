@@ -418,8 +418,8 @@ class Tensor:
         max_version (numpy >= 2.1, torch >= 2.9), else of the form before (JAX). That one cannot say
         that a tensor may not be written, so read-only tensors are given to the former alone. f4e2m1
         goes to the former by pairs, as torch has it, where its last dimension allows that. A copy
-        is made on the host alone: with copy=True, for dl_device=(1, 0) of a GPU's tensor, or of
-        negative strides, which torch has not."""
+        is made with copy=True (on the tensor's own device), for dl_device=(1, 0) of a GPU's tensor
+        (on the host), and of a host's tensor with negative strides, which torch has not."""
         own = self.__dlpack_device__()
         target = own if dl_device is None else tuple(dl_device)
         from ._copies import given_copy, runs_backwards  # circular: copies are Tensors

@@ -7,6 +7,7 @@ streams run late.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pathlib
@@ -20,6 +21,7 @@ import pytest
 
 import accrt
 from accrt import _cuda_arrays, Pool, Stream
+from accrt._views import _pyapi
 from gpu_device import DATA, DEVICE, why_not
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -392,11 +394,38 @@ def test_work_that_fills_a_result_is_named(program, device, affine):
     session, x = program.session(), floats(4000)
     call = session.affine.bind(x)
     call.submit()
-    result = call.result() if hasattr(call, "result") else None
-    if result is not None:
-        stream = result.__cuda_array_interface__["stream"]
-        assert stream in (None, session.stream.native)
+    assert call.results().__cuda_array_interface__["stream"] == session.stream.native
+    call.wait()
+    assert call.results().__cuda_array_interface__["stream"] is None
     np.testing.assert_array_equal(values(call()), affine(x))
+
+
+def test_a_copy_lies_on_the_device(program, device, affine):
+    """`__dlpack__(copy=True)`: by the standard it always copies, also on a GPU."""
+    x = floats(4000)
+    call = program.session().affine.bind(x)
+    call.submit()
+    whole = call.results()
+    part = accrt.Tensor(whole.buffer, "f32", [13, 150], [300, 2], whole.offset_bytes + 4 * 7)
+    part._read_only = True
+    own = device.info.dlpack_device
+    for tensor, named in ((whole, {}), (part, {"dl_device": own}), (whole[:0], {}), (part, {"stream": 1})):
+        capsule = tensor.__dlpack__(max_version=(1, 0), copy=True, **named)
+        flags = ctypes.c_uint64.from_address(_pyapi.PyCapsule_GetPointer(capsule, b"dltensor_versioned") + 24)
+        assert flags.value == 2  # a copy, which may be written
+        given = accrt.tensor._taken(capsule, device.handle, device, "a copy")
+        assert given.shape == tensor.shape and given.strides == tensor.strides and not given.read_only
+        np.testing.assert_array_equal(values(given), values(tensor))
+        if given.size:
+            assert given.__dlpack_device__() == own and not whole.address <= given.address < whole.address + 4 * 4000
+            filled = Stream(device)
+            filled.fill(given.buffer, 0)
+            filled.synchronize()
+    np.testing.assert_array_equal(values(whole), affine(x))
+    with pytest.raises(BufferError, match="negative strides"):
+        whole[::-1].__dlpack__(copy=True)
+    with pytest.raises(BufferError, match=r"not on \(2, 7\)"):
+        whole.__dlpack__(copy=True, dl_device=(2, 7))
 
 
 def test_memory_of_the_host_is_not_offered(instance):

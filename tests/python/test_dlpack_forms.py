@@ -220,7 +220,7 @@ def test_a_copy_says_that_it_is_one(device):
 def test_copies_are_made_on_the_host(device, monkeypatch):
     tensor = accrt.Tensor(accrt.Pool(device).buffer(64), "f32", (16,))
     tensor.buffer.memoryview()[:] = np.arange(16, dtype=np.float32).tobytes()
-    with pytest.raises(BufferError, match="copies are made on"):
+    with pytest.raises(BufferError, match="copies are made there"):
         tensor.__dlpack__(dl_device=(2, 0))
     monkeypatch.setattr(accrt.Tensor, "__dlpack_device__", lambda self: (2, 0) if self is tensor else (1, 0))
     for copy in (None, True):
@@ -228,8 +228,6 @@ def test_copies_are_made_on_the_host(device, monkeypatch):
         assert accrt.tensor._taken(capsule, device.handle, device, "a copy").tolist() == list(range(16))
     with pytest.raises(BufferError, match="copy=False"):
         tensor.__dlpack__(dl_device=(1, 0), copy=False)
-    with pytest.raises(BufferError, match="copies are made on"):
-        tensor.__dlpack__(copy=True)
 
 
 def test_a_call_that_is_over_keeps_no_tensor_of_others(program, device):
