@@ -20,10 +20,6 @@ static const char mark_texts[MARK_COUNT][THOUGHTS_MARK_BYTES] = {
     "<|channel|>", "<|start|>", "<|constrain|>", "<|message|>",
     "<|end|>",     "<|call|>",  "<|return|>"};
 
-static uint32_t is_space(char byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
 static uint32_t finds_calls(http_harmony_sinks_t sinks) {
   return sinks.tools != NULL && sinks.tools->form == ACCRT_HTTP_TOOLS_HARMONY;
 }
@@ -33,7 +29,7 @@ static uint32_t finds_calls(http_harmony_sinks_t sinks) {
 /* White space around the reasoning is left out; between two messages of it stands a line feed. */
 static void put_reasoning(http_thoughts_t* t, const char* bytes, size_t size) {
   for (size_t i = 0; i < size; ++i) {
-    if (!is_space(bytes[i]))
+    if (!accrt_http_is_space(bytes[i]))
       accrt_http_thoughts_put(t, &bytes[i], 1);
     else if (t->begun != 0)
       accrt_http_put(&t->held, &bytes[i], 1);
@@ -87,7 +83,8 @@ static const char* find(const http_text_t* header, const char* word) {
 /* The bytes up to white space or a mark. */
 static size_t word_size(const http_text_t* header, const char* at) {
   size_t size = 0;
-  while (at + size < header->data + header->size && !is_space(at[size]) && at[size] != '<')
+  while (at + size < header->data + header->size && !accrt_http_is_space(at[size]) &&
+         at[size] != '<')
     ++size;
   return size;
 }
@@ -145,7 +142,7 @@ static size_t take_between(http_thoughts_t* t, const char* bytes, size_t size,
   for (size_t i = 0; i < size; ++i) {
     if (bytes[i] == recipient[t->matched])
       ++t->matched;
-    else if (t->matched > 0 || !is_space(bytes[i])) {
+    else if (t->matched > 0 || !accrt_http_is_space(bytes[i])) {
       give_up(t, sinks);
       return i;
     }

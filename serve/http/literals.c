@@ -1,6 +1,8 @@
 /* serve/http/literals.c - see serve/http/literals.h. */
 #include "serve/http/literals.h"
 
+#include "serve/http/values.h"
+
 enum { DEPTH = 64 };
 
 typedef struct cursor {
@@ -15,7 +17,7 @@ static char peek(const cursor_t* c) {
 }
 
 static void skip_space(cursor_t* c) {
-  while (peek(c) != 0 && strchr(" \n\r\t", peek(c)) != NULL)
+  while (accrt_http_is_space(peek(c)))
     ++c->at;
 }
 
@@ -116,28 +118,11 @@ static uint32_t take_string(cursor_t* c) {
 
 /* ---- Values ---- */
 
-static uint32_t take_digits(cursor_t* c) {
-  const char* start = c->at;
-  while (peek(c) >= '0' && peek(c) <= '9')
-    ++c->at;
-  return c->at > start;
-}
-
 static uint32_t take_number(cursor_t* c) {
-  const char* start = c->at;
-  (void)take(c, '-');
-  if (!take(c, '0') && !take_digits(c))
-    return 0;
-  if (take(c, '.') && !take_digits(c))
-    return 0;
-  if (take(c, 'e') || take(c, 'E')) {
-    if (!take(c, '+'))
-      (void)take(c, '-');
-    if (!take_digits(c))
-      return 0;
-  }
-  accrt_http_put(c->out, start, (size_t)(c->at - start));
-  return !is_of_word(peek(c));
+  const size_t size = accrt_http_number_size(c->at, (size_t)(c->end - c->at));
+  accrt_http_put(c->out, c->at, size);
+  c->at += size;
+  return size > 0 && !is_of_word(peek(c));
 }
 
 static uint32_t take_word(cursor_t* c) {

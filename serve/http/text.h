@@ -50,6 +50,10 @@ static inline void accrt_http_put_text(http_text_t* text, const char* words) {
 void accrt_http_put_format(http_text_t* text, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 void accrt_http_put_u64(http_text_t* text, uint64_t number);
+/* White space of JSON. */
+static inline uint32_t accrt_http_is_space(char byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
 /* 1: these bytes are UTF-8. */
 uint32_t accrt_http_is_utf8(const char* bytes, size_t size);
 /* The inside of a JSON string: escaped, without quotes. What is no UTF-8 becomes U+FFFD. */

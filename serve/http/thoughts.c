@@ -51,10 +51,6 @@ void accrt_http_thoughts_deinit(http_thoughts_t* t) {
   accrt_http_text_deinit(&t->header);
 }
 
-static uint32_t is_space(char byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
 static void put(http_thoughts_t* t, const char* bytes, size_t size) {
   if (t->reasoning != NULL)
     accrt_http_put(t->reasoning, bytes, size);
@@ -89,7 +85,7 @@ static uint32_t take_before(http_thoughts_t* t, char byte) {
       enter(t, THOUGHTS_INSIDE);
     return 1;
   }
-  if (t->matched > 0 || !is_space(byte)) {
+  if (t->matched > 0 || !accrt_http_is_space(byte)) {
     enter(t, THOUGHTS_OVER);
     return 0;
   }
@@ -108,7 +104,7 @@ static void take_inside(http_thoughts_t* t, char byte) {
       enter(t, THOUGHTS_AFTER);
     return;
   }
-  if (is_space(byte)) {
+  if (accrt_http_is_space(byte)) {
     if (t->begun != 0)
       accrt_http_put(&t->held, &byte, 1);
     return;
@@ -128,7 +124,7 @@ size_t accrt_http_thoughts_push(http_thoughts_t* t, const char* bytes, size_t si
     } else if (t->state == THOUGHTS_BEFORE) {
       if (take_before(t, bytes[i]) == 0)
         break;
-    } else if (!is_space(bytes[i])) {
+    } else if (!accrt_http_is_space(bytes[i])) {
       enter(t, THOUGHTS_OVER);
       break;
     }

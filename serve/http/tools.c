@@ -40,10 +40,6 @@ static uint32_t is_bare(const http_tools_t* t) {
   return t->form == ACCRT_HTTP_TOOLS_LLAMA || t->form == ACCRT_HTTP_TOOLS_PYTHONIC;
 }
 
-static uint32_t is_space(char byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
 static uint32_t is_of_name(char byte) {
   return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
          (byte >= '0' && byte <= '9') || (byte != 0 && strchr("_-.:/", byte) != NULL);
@@ -246,7 +242,7 @@ static verdict_t take_next_key(http_tools_t* t, char byte) {
     end_object(t);
     return TOOK;
   }
-  return took_if(is_space(byte) || byte == ',');
+  return took_if(accrt_http_is_space(byte) || byte == ',');
 }
 
 static verdict_t take_key(http_tools_t* t, char byte) {
@@ -260,11 +256,11 @@ static verdict_t take_key(http_tools_t* t, char byte) {
 static verdict_t take_colon(http_tools_t* t, char byte) {
   if (byte == ':')
     t->state = VALUE;
-  return took_if(is_space(byte) || byte == ':');
+  return took_if(accrt_http_is_space(byte) || byte == ':');
 }
 
 static verdict_t take_value(http_tools_t* t, char byte) {
-  if (is_space(byte))
+  if (accrt_http_is_space(byte))
     return TOOK;
   const uint32_t is_command = t->form == ACCRT_HTTP_TOOLS_COMMAND;
   if ((key_is(t, "name") || (is_command && key_is(t, "tool_name"))) && t->name_size == 0) {
@@ -320,7 +316,7 @@ static void begin_python(http_tools_t* t) {
 
 static verdict_t take_python_name(http_tools_t* t, char byte) {
   const uint32_t begins = t->name_size == 0;
-  if (begins && is_space(byte))
+  if (begins && accrt_http_is_space(byte))
     return TOOK;
   if (byte == '(' && !begins) {
     enter(t, PYTHON_CALL);
@@ -362,7 +358,7 @@ static verdict_t take_python(http_tools_t* t, char byte) {
 }
 
 static verdict_t take_open(http_tools_t* t, char byte) {
-  if (is_space(byte))
+  if (accrt_http_is_space(byte))
     return TOOK;
   if (byte == '{') {
     begin_object(t);
@@ -406,7 +402,7 @@ static verdict_t take_plain(http_tools_t* t, char byte) {
     return AGAIN;
   }
   if (t->state == PLAIN_MARK)
-    return took_if(t->form == ACCRT_HTTP_TOOLS_MISTRAL || is_space(byte));
+    return took_if(t->form == ACCRT_HTTP_TOOLS_MISTRAL || accrt_http_is_space(byte));
   if (byte == '[' && t->name_size > 0) {
     t->state = PLAIN_MARK;
     return TOOK;
@@ -481,13 +477,13 @@ static uint32_t name_in_id(http_tools_t* t) {
 static verdict_t take_call_id(http_tools_t* t, char byte) {
   enum { MOST = HTTP_CALL_NAME_BYTES + 64 }; /* with the prefix, the number and the mark */
   const char* mark = accrt_http_section_of(t->form)->arguments;
-  if (t->piece.size == 0 && is_space(byte))
+  if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
   if (!ends_with(&t->piece, mark))
     return took_if(t->piece.size < MOST && t->piece.failed == 0);
   t->piece.size -= strlen(mark);
-  while (t->piece.size > 0 && is_space(t->piece.data[t->piece.size - 1]))
+  while (t->piece.size > 0 && accrt_http_is_space(t->piece.data[t->piece.size - 1]))
     --t->piece.size;
   if (t->form == ACCRT_HTTP_TOOLS_KIMI) {
     t->state = PLAIN_MARK;
@@ -506,7 +502,7 @@ static verdict_t take_fence(http_tools_t* t, char byte) {
     return AGAIN;
   }
   const uint32_t is_language = t->piece.size > 0 && t->piece.data[0] == '`';
-  if (is_space(byte) && (t->piece.size == 0 || is_language))
+  if (accrt_http_is_space(byte) && (t->piece.size == 0 || is_language))
     return TOOK;
   if (byte == '\n') {
     const uint32_t is_name = t->name_size == sizeof word - 1 &&
@@ -536,7 +532,7 @@ static verdict_t end_behind(http_tools_t* t, const char* bytes, size_t size) {
 /* A call's last mark, then another call or the section's last mark. */
 static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_section_t* section) {
   const uint32_t is_fence = byte == '`' && t->form == ACCRT_HTTP_TOOLS_DEEPSEEK;
-  if (t->piece.size == 0 && (is_space(byte) || byte == '}' || is_fence != 0))
+  if (t->piece.size == 0 && (accrt_http_is_space(byte) || byte == '}' || is_fence != 0))
     return TOOK;
   if (t->piece.size == 0 && byte == '{') {
     (void)open_another(t);
@@ -576,7 +572,7 @@ static verdict_t take_after(http_tools_t* t, char byte) {
   }
   if (t->matched > 0)
     return end_behind(t, close, t->matched);
-  if (is_space(byte) || (byte == '}' && *close != 0))
+  if (accrt_http_is_space(byte) || (byte == '}' && *close != 0))
     return TOOK;
   if (byte == '{' && t->form != ACCRT_HTTP_TOOLS_MISTRAL) {
     (void)open_another(t);
@@ -611,7 +607,7 @@ static uint32_t kind_of_parameter(const http_tools_t* t, const char* key, size_t
 
 static verdict_t take_tag_head(http_tools_t* t, char byte, const http_markup_t* m) {
   if (*m->head != 0) {
-    if (t->piece.size == 0 && is_space(byte))
+    if (t->piece.size == 0 && accrt_http_is_space(byte))
       return TOOK;
     accrt_http_put(&t->piece, &byte, 1);
     const uint32_t found = compare(&t->piece, m->head);
@@ -655,7 +651,7 @@ static verdict_t end_early(http_tools_t* t) {
 }
 
 static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* m) {
-  if (t->piece.size == 0 && is_space(byte))
+  if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
   const uint32_t key = compare(&t->piece, m->key_open), last = compare(&t->piece, m->end);
@@ -687,7 +683,7 @@ static verdict_t take_tag_key(http_tools_t* t, char byte, const http_markup_t* m
 }
 
 static verdict_t take_tag_between(http_tools_t* t, char byte, const http_markup_t* m) {
-  if (t->piece.size == 0 && is_space(byte))
+  if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
   const uint32_t found = compare(&t->piece, m->value_open);
@@ -772,7 +768,7 @@ static void take_text(http_tools_t* t, char byte) {
   if (t->matched > 0)
     flush_held(t);
   t->matched = byte == open[0];
-  if (t->matched != 0 || is_space(byte)) {
+  if (t->matched != 0 || accrt_http_is_space(byte)) {
     accrt_http_put(&t->held, &byte, 1);
   } else if (byte == '[' && t->begun == 0 && t->form == ACCRT_HTTP_TOOLS_PYTHONIC) {
     accrt_http_put(&t->held, &byte, 1);

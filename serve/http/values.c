@@ -8,12 +8,8 @@ typedef struct cursor {
   const char* end;
 } cursor_t;
 
-static uint32_t is_space(char byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
-
 static void skip_space(cursor_t* c) {
-  while (c->at < c->end && is_space(*c->at))
+  while (c->at < c->end && accrt_http_is_space(*c->at))
     ++c->at;
 }
 
@@ -120,6 +116,11 @@ uint32_t accrt_http_is_json(const char* bytes, size_t size) {
     return 0;
   cursor_t c = {bytes, bytes + size};
   return take_value(&c, 0) && c.at == c.end;
+}
+
+size_t accrt_http_number_size(const char* bytes, size_t size) {
+  cursor_t c = {bytes, bytes + size};
+  return take_number(&c) ? (size_t)(c.at - bytes) : 0;
 }
 
 /* The JSON that a word stands for; NULL: none. */

@@ -6,6 +6,8 @@
 
 /* 1: the bytes are one JSON value, nested at most 64 deep, with white space around it. */
 uint32_t accrt_http_is_json(const char* bytes, size_t size);
+/* The bytes of the JSON number with which a text begins; 0: it begins with none. */
+size_t accrt_http_number_size(const char* bytes, size_t size);
 /* What the schema says of a value. */
 enum { HTTP_VALUE_ANY, HTTP_VALUE_TEXT, HTTP_VALUE_TEXT_OR_NULL };
 
