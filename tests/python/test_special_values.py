@@ -78,6 +78,12 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
+#: Where results are as torch has them, with the signs of zeros.
+ENDS = [0.0, -0.0, INF, -INF]
+#: Numbers of f64 that have not all digits, the least one, and the next to those that do.
+TINY = [5e-324, 1e-310, 3.6e-309, 5.6e-309, 2.2250738585072014e-308, 1e-305]
+
+
 class Of(torch.nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -98,13 +104,17 @@ def found(folder, function, *args):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_have_their_digits(tmp_path, name, dtype):
     function, exact, given, relative, absolute = FUNCTIONS[name]
-    x = torch.tensor(given(np.random.default_rng(rotation.seed()))).to(dtype)
+    drawn = [given(np.random.default_rng(rotation.seed())), TINY if dtype == torch.float64 else []]
+    x = torch.tensor(np.concatenate([*drawn, ENDS])).to(dtype)
     with mpmath.workdps(40):
-        wanted = np.array([NAN if math.isnan(v) else float(exact(v)) for v in x.tolist()])
+        wanted = np.array([NAN if math.isnan(v) else float(exact(v)) for v in x[: -len(ENDS)].tolist()])
+    at_ends = function(x[-len(ENDS) :])
+    wanted = np.concatenate([wanted, at_ends.double().numpy()])
     least, most = (1e-307, INF) if dtype == torch.float64 else (1.2e-38, 3.4e38)
     if dtype == torch.float32:  # rounded once more
         relative, absolute = 2.0**-22 if name in ("erfc", "erfinv") else 2.0**-24 * 1.01, absolute if name in ("j0", "j1", "y0", "y1") else 0
     ours = found(tmp_path, function, x).double().numpy()
+    assert np.array_equal(np.signbit(ours[-len(ENDS) :])[:2], at_ends.signbit().numpy()[:2])
     with np.errstate(invalid="ignore"):  # of infinities and NaN
         apart = np.abs(np.where(np.abs(wanted) < INF, ours - wanted, 0))
     allowed = relative * np.abs(np.where(np.abs(wanted) < INF, wanted, 0)) + absolute + (least if dtype == torch.float32 else 0)

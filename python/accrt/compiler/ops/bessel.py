@@ -16,6 +16,8 @@ _EULER = 0.57721566490153286
 #: Series to here, sums from here on: of J and Y, and of K. The larger, the wider the places may be.
 _BORDER, _BORDER_K = 4.0, 2.0
 _APART, _APART_K = 0.32, 0.3
+#: The least number above 0.
+_LEAST = 5e-324
 #: Terms of the series: the next one is below 1e-20.
 _TERMS = 20
 
@@ -52,14 +54,19 @@ def _series(square: Value, order: int, sign: float) -> Tuple[Value, Value]:
     return made[0], made[1]
 
 
+def _logarithm(x: Value) -> Value:
+    """log(x / 2) + Euler's constant: half of the least number above 0 would be 0."""
+    return x.log() + (_EULER - math.log(2))
+
+
 def _near(x: Value, order: int) -> Tuple[Value, Value]:
     """J and Y up to the border. x is above 0."""
     first, second = _series(x * x * 0.25, order, -1.0)
-    logarithm = (x * 0.5).log() + _EULER
+    logarithm = _logarithm(x)
     if order == 0:
         return first, (logarithm * first - second) * (2 / math.pi)
     half = x * 0.5
-    return half * first, (logarithm * half * first - x.reciprocal()) * (2 / math.pi) - half * second * (1 / math.pi)
+    return half * first, half * (logarithm * first * (2 / math.pi) - second * (1 / math.pi)) - (x * (math.pi / 2)).reciprocal()
 
 
 def _far(x: Value, order: int) -> Tuple[Value, Value]:
@@ -87,14 +94,15 @@ def bessel_j(x: Value, order: int) -> Value:
     near = size.minimum(_BORDER)
     first, _ = _series(near * near * 0.25, order, -1.0)
     made = size.gt(_BORDER).where(_far(size.maximum(_BORDER), order)[0], first * near * 0.5 if order else first)
-    made = y.lt(0.0).where(-made, made) if order else made
+    if order:
+        made = y.eq(0.0).where(y, y.lt(0.0).where(-made, made))  # of -0 it is -0
     return _narrow(y.ne(y).where(y, made), dtype)
 
 
 def bessel_y(x: Value, order: int) -> Value:
     """The Bessel function of the second kind, of order 0 or 1: NaN below 0."""
     y, dtype = _wide(x)
-    made = y.gt(_BORDER).where(_far(y.maximum(_BORDER), order)[1], _near(y.minimum(_BORDER).maximum(1e-300), order)[1])
+    made = y.gt(_BORDER).where(_far(y.maximum(_BORDER), order)[1], _near(y.minimum(_BORDER).maximum(_LEAST), order)[1])
     made = y.eq(0.0).where(-math.inf, y.lt(0.0).where(math.nan, made))
     return _narrow(y.ne(y).where(y, made), dtype)
 
@@ -103,19 +111,20 @@ def bessel_k(x: Value, order: int, scaled: bool = False) -> Value:
     """The modified Bessel function of the second kind, of order 0 or 1; `scaled`: by exp(x). NaN
     below 0."""
     y, dtype = _wide(x)
-    near, far = y.minimum(_BORDER_K).maximum(1e-300), y.maximum(_BORDER_K)
+    near, far = y.minimum(_BORDER_K).maximum(_LEAST), y.maximum(_BORDER_K)
     first, second = _series(near * near * 0.25, order, 1.0)
-    logarithm = (near * 0.5).log() + _EULER
+    logarithm = _logarithm(near)
     if order == 0:
         small = second - logarithm * first
     else:
         half = near * 0.5
         small = near.reciprocal() + half * (logarithm * first - second * 0.5)
-    large = far * 0.0
+    inverse = far.reciprocal()  # 0 of an infinity
+    large = inverse * 0.0
     for square, weight in _weights(_APART_K):
-        ratio = far.reciprocal() * (square * 0.5)
+        ratio = inverse * (square * 0.5)
         large = large + weight * (1.0 + ratio).rsqrt() * (1.0 + ratio * 2.0 if order else 1.0)
-    large = large * (far * 2.0).rsqrt()
+    large = large * far.rsqrt() * math.sqrt(0.5)
     made = y.gt(_BORDER_K).where(large, small * near.exp()) if scaled else y.gt(_BORDER_K).where(large * (-far).exp(), small)
     made = y.eq(0.0).where(math.inf, y.lt(0.0).where(math.nan, made))
     return _narrow(y.ne(y).where(y, made), dtype)

@@ -57,7 +57,7 @@ def _inverse(inner: Value, outer: Value) -> Value:
     decides. A first guess within 0.2 %, and three of Halley's steps; where outer is tiny, three of
     Newton's for its logarithm."""
     is_near = inner.lt(0.5)
-    bounded = outer.maximum(1e-300)
+    bounded = outer.maximum(5e-324)
     logarithm = is_near.where((inner * inner * -1.0).log1p(), (bounded * (1.0 + inner)).log())
     # Winitzki: z^2 = sqrt(t^2 - l / 0.147) - t, where t = 2 / (0.147 pi) + l / 2 and
     # l = log(1 - inner^2)
@@ -80,7 +80,7 @@ def erfinv(x: Value) -> Value:
     y, dtype = _wide(x)
     inner = y.abs()
     made = _inverse(inner.minimum(1.0), (1.0 - inner).maximum(0.0))
-    made = inner.eq(0.0).where(inner, inner.eq(1.0).where(math.inf, inner.gt(1.0).where(math.nan, made)))
+    made = inner.eq(0.0).where(y, inner.eq(1.0).where(math.inf, inner.gt(1.0).where(math.nan, made)))
     return _narrow(y.ne(y).where(y, y.lt(0.0).where(-made, made)), dtype)
 
 

@@ -41,7 +41,7 @@ def erfinv(x: Value) -> Value:
         step = apart * (made * made).exp() * (math.sqrt(math.pi) / 2)
         made = made - step / (1.0 + made * step)
     made = a.eq(1.0).where(math.inf, a.gt(1.0).where(math.nan, made))
-    return _narrow(y.lt(0.0).where(-made, made), dtype)
+    return _narrow(y.eq(0.0).where(y, y.lt(0.0).where(-made, made)), dtype)
 
 
 def bessel_i(x: Value, order: int = 0, scaled: bool = False) -> Value:
