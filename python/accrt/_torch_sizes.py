@@ -71,13 +71,17 @@ def as_number(value: Value) -> Value:
 
 
 def beside(a: Any, b: Any) -> Tuple[Any, Any]:
-    """Both operands. A number beside a tensor of integers has torch's default type."""
+    """Both operands. A number has torch's default type beside a tensor of integers, and the type of
+    a tensor of floats that has no dimensions either."""
     import torch
     from .from_torch.values import dtype_of
 
     def typed(x: Any, other: Any) -> Any:
-        integers = isinstance(other, Value) and not _is_marked(other) and other.dtype not in FLOATS
-        return x.to_copy(dtype_of(torch.get_default_dtype())) if _is_marked(x) and integers else x
+        if not _is_marked(x) or not isinstance(other, Value) or _is_marked(other):
+            return x
+        if other.dtype not in FLOATS:
+            return x.to_copy(dtype_of(torch.get_default_dtype()))
+        return x if other.rank else x.to_copy(other.dtype)
 
     return typed(a, b), typed(b, a)
 

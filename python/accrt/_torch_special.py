@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .compiler.ops import bessel, neighbours, normal
-from .from_torch.ops_math import _pair
+from .from_torch.ops_math import values_of
 from .from_torch.table import lowers
 
 lowers("aten.erfinv.default", "aten.special_erfinv.default")(lambda lo, x: lo.value(x).erfinv())
@@ -16,4 +16,4 @@ for _order in (0, 1):
     ):  # fmt: skip
         lowers(f"aten.special_{_name}{_order}.default")(lambda lo, x, function=_function, order=_order, how=_how: function(lo.value(x), order, **how))
 for _name in ("gcd", "lcm", "nextafter"):
-    lowers(f"aten.{_name}.default")(lambda lo, a, b, function=getattr(neighbours, _name): function(*(lo.value(v) for v in _pair(lo, a, b))))
+    lowers(f"aten.{_name}.default")(lambda lo, a, b, function=getattr(neighbours, _name): function(*values_of(lo, a, b)))

@@ -59,6 +59,26 @@ def test_what_stands_in_the_place_of_linspace(tmp_path):
         torch.testing.assert_close(torch.from_dlpack(made), torch.linspace(-1, 1, n).expand(2, n) + 1)
 
 
+def mixed(x):
+    """Tensors of integers and of floats, and such without dimensions, beside a number."""
+    number, whole = x.shape[0] / 3, torch.arange(x.shape[0])
+    return (x.mean() * number, x.half().max() + number, x.double().sum() / number, whole.sum() * number, number - x.mean(), torch.where(whole > 1, whole, number),
+            whole.clamp(max=number), whole.clamp(number, number + 1), number**whole, whole * number, x * number, x.mean() > number)  # fmt: skip
+
+
+class Mixed(torch.nn.Module):
+    def forward(self, x):
+        return mixed(x)
+
+
+def test_numbers_of_sizes_do_not_decide_the_type(tmp_path):
+    accrt.from_torch(Mixed(), (torch.rand(5),), tmp_path / "m.accx", dynamic_shapes=({0: Dim("n", max=64)},))
+    for n in (5, 9):
+        x = torch.rand(n)
+        for made, wanted in zip(accrt.load(tmp_path / "m.accx").forward(x), mixed(x)):
+            torch.testing.assert_close(torch.from_dlpack(made), wanted)
+
+
 def test_what_the_hint_says_helps():
     module = convert(Halves().eval(), (torch.zeros(1, 1, 8, 8),), dynamic_shapes=({2: Dim.AUTO},))
     assert [(s.minimum, s.divisor) for s in module.symbols.values()] == [(2, 2)]

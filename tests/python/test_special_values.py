@@ -94,9 +94,14 @@ class Of(torch.nn.Module):
 
 
 def found(folder, function, *args):
+    return found_all(folder, lambda *given: (function(*given),), *args)[0]
+
+
+def found_all(folder, function, *args):
+    """Of a function of several results."""
     compile(convert(Of(function), args), folder / "m.accx")
     made = accrt.load(folder / "m.accx").forward(*args)
-    return torch.from_dlpack(made)
+    return [torch.from_dlpack(one) for one in (made if isinstance(made, tuple) else [made])]
 
 
 @pytest.mark.rotating(5)
@@ -160,3 +165,14 @@ def test_neighbours_are_torchs(tmp_path, dtype):
     ours, theirs = found(tmp_path, torch.nextafter, x, y), torch.nextafter(x, y)
     same = (ours == theirs) & (ours.signbit() == theirs.signbit()) | ours.isnan() & theirs.isnan()
     assert same.all(), (x[~same][:5], y[~same][:5], ours[~same][:5], theirs[~same][:5])
+
+
+def test_tensors_without_dimensions_stand_beside_others(tmp_path):
+    """Torch's export knows their content."""
+    x, whole = torch.tensor([0.1, 3.0, -2.0], dtype=torch.float64), torch.tensor([4, 6, -9])
+    functions = [lambda x, _: torch.hypot(x, torch.tensor(2.0)), lambda x, _: torch.atan2(x, torch.tensor(-2.0)), lambda x, _: torch.atan2(torch.tensor(2.0), x),
+                 lambda x, _: torch.nextafter(x, torch.tensor(0.1, dtype=torch.float64)), lambda _, whole: torch.gcd(whole, torch.tensor(6))]  # fmt: skip
+    made = found_all(tmp_path, lambda *given: tuple(function(*given) for function in functions), x, whole)
+    for ours, theirs in zip(made, (function(x, whole) for function in functions), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0 if ours.dtype == torch.int64 else 1e-15, atol=0)
+    assert torch.equal(made[3], torch.nextafter(x, torch.tensor(0.1, dtype=torch.float64)))

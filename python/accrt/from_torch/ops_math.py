@@ -4,7 +4,7 @@ those of torch's documentation."""
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from .._torch_sizes import beside
 from ..compiler import Expr, Value
@@ -28,6 +28,12 @@ def _pair(lo: Any, a: Any, b: Any) -> Any:
 
 def _same_kind(number: Any, dtype: str) -> bool:
     return dtype in FLOATS or (dtype != "bool" and not isinstance(number, float))
+
+
+def values_of(lo: Any, a: Any, b: Any) -> Tuple[Value, Value]:
+    """Both operands as values. A number has the other one's type where that holds it."""
+    x, y = _pair(lo, a, b)
+    return x, y if isinstance(y, Value) else lo.value(y, x.dtype if _same_kind(y, x.dtype) else "")
 
 
 def _binary(method: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -92,7 +98,8 @@ def pow_(lo: Any, a: Any, b: Any) -> Any:
 
 @lowers("aten.pow.Scalar")
 def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
-    return a ** lo.value(b)
+    a, b = beside(lo.operand(a), lo.value(b))
+    return a**b
 
 
 @lowers("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode",
@@ -147,8 +154,8 @@ def abs_(lo: Any, x: Any) -> Any:
 lowers("aten.fix.default")(method("trunc"))
 lowers("aten.rrelu.default")(lambda lo, x, low=1 / 8, high=1 / 3, training=False, generator=None: dropout(lo, lo.value(x).leaky_relu((low + high) / 2), 1.0, training))
 lowers("aten.sgn.default")(method("sign"))
-lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
-lowers("aten.atan2.default", "aten.arctan2.default")(_binary(lambda a, b: a.atan2(b)))
+for _name in ("hypot", "atan2", "arctan2"):
+    lowers(f"aten.{_name}.default")(lambda lo, a, b, name=_name.replace("arc", "a"): getattr(Value, name)(*values_of(lo, a, b)))
 for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
     lowers(f"aten.{_name}.default")(method(_name.replace("arc", "a")))
 
@@ -156,13 +163,14 @@ for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
 @lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor", "aten.clamp_min.Tensor")
 def clamp(lo: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     x = lo.value(x)
-    x = x if min is None else x.maximum(lo.operand(min))
-    return x if max is None else x.minimum(lo.operand(max))
+    for bound, take in ((min, Value.maximum), (max, Value.minimum)):
+        x = x if bound is None else take(*beside(x, lo.operand(bound)))
+    return x
 
 
 @lowers("aten.clamp_max.default", "aten.clamp_max.Tensor")
 def clamp_max(lo: Any, x: Any, max: Any) -> Any:
-    return lo.value(x).minimum(lo.operand(max))
+    return clamp(lo, x, None, max)
 
 
 # ---- comparisons and truth
@@ -239,7 +247,7 @@ def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
     first, second = lo.operand(a), lo.operand(b)
     if not isinstance(first, Value) and not isinstance(second, Value):  # a tensor has its type
         first, second = (first, lo.value(b)) if isinstance(a, (int, float)) else (lo.value(a), second)
-    return lo.value(condition).where(first, second)
+    return lo.value(condition).where(*beside(first, second))
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
