@@ -240,6 +240,19 @@ def test_what_gemma_4_does_not_do(changes, says):
         made_of(without("gemma4", **changes))
 
 
+@pytest.mark.parametrize("given", [{"mlp_only_layers": None}, {}])
+def test_the_first_two_layers_of_a_flint_have_no_experts_where_nothing_is_said(tmp_path, given):
+    """A key that is null says nothing."""
+    config = {key: value for key, value in family.CONFIGS["flint"].items() if key != "mlp_only_layers"}
+    shapes = dict(family.recorded()["flint"]["tensors"])
+    for name in [name for name in shapes if name.startswith("model.layers.1.mlp.")]:
+        del shapes[name]
+    shapes.update({name.replace(".0.", ".1."): shape for name, shape in shapes.items() if name.startswith("model.layers.0.mlp.")})
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "m", {**config, **given}, family.draw(shapes))))
+    assert made.plain == [True, True, False, False, False]
+    made.build()
+
+
 def test_sizes_of_layers_as_transformers_saves_them():
     sizes = {str(layer): {"head_dim": 16, "num_key_value_heads": 2} for layer in (1, 3, 5)}
     assert made_of(without("gemma4", "global_head_dim", per_layer_config=sizes)).key_sizes == made_of(family.CONFIGS["gemma4"]).key_sizes == [(2, 8), (2, 16)] * 3

@@ -13,9 +13,11 @@ from .qwen3_moe import Qwen3Moe
 class Flint(Qwen3Moe):
     types, architectures = ("flint",), ()
     defaults = {"num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 262144, "sliding_window": 513, "num_experts": 256, "num_experts_per_tok": 6,
-                "moe_intermediate_size": 512, "shared_expert_intermediate_size": 1024, "norm_topk_prob": True, "mlp_only_layers": [0, 1]}  # fmt: skip
+                "moe_intermediate_size": 512, "shared_expert_intermediate_size": 1024, "norm_topk_prob": True}  # fmt: skip
 
     def setup(self) -> None:
+        if self.config.get("mlp_only_layers") is None:  # also where it is null
+            self.config.values["mlp_only_layers"] = [0, 1]
         super().setup()
         self.shared_size = self.config.integer("shared_expert_intermediate_size")
 
