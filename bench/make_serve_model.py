@@ -4,7 +4,7 @@ where people quantize it, the products of such rows are in Q5_0 and the embeddin
 
     python bench/make_serve_model.py PLACE          # PLACE/bf16, a folder of 988 MB, PLACE/q8_0.gguf, of 531 MB, PLACE/q4_k.gguf
     python bench/make_serve_model.py PLACE gguf     # the two GGUF files alone
-    python bench/make_serve_model.py PLACE experts  # PLACE/experts.gguf, of 245 MB: four layers as Qwen3-MoE has them, 64 experts in Q4_K
+    python bench/make_serve_model.py PLACE experts  # PLACE/experts.gguf, of 325 MB: four layers as Qwen3-MoE has them, 64 experts in Q4_K
 
 Its vocabulary has 151,936 tokens, most of them made up. `bench/bench_serve_start.py --model`
 measures how it starts.
@@ -12,6 +12,7 @@ measures how it starts.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -136,16 +137,20 @@ def write_bf16(folder, floats):
 
 
 def main() -> int:
-    place = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("place", type=Path)
+    parser.add_argument("what", nargs="?", choices=("gguf", "experts"))
+    options = parser.parse_args()
+    place = options.place
     place.mkdir(parents=True, exist_ok=True)
     floats = (np.random.default_rng(1).standard_normal(PIECE) * 0.02).astype(np.float32)
-    if sys.argv[2:] == ["experts"]:
+    if options.what == "experts":
         write_experts(place / "experts.gguf", floats)
         return 0
     paths = [place / "q8_0.gguf", place / "q4_k.gguf"]
     write_q8_0(paths[0], floats)
     write_q4_k(paths[1], floats)
-    if sys.argv[2:] != ["gguf"]:
+    if options.what != "gguf":
         write_bf16(place / "bf16", floats)
         paths.append(place / "bf16" / "model.safetensors")
     for path in paths:
