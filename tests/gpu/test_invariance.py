@@ -128,6 +128,23 @@ def test_every_bit_is_the_same(opened):
     assert stats.cached_tokens > 0 and twice == alone + alone
 
 
+def test_with_drafts_and_without_overlap(opened):
+    """Texts of four tokens have drafts, right ones and wrong ones."""
+    from accrt import _ffi
+
+    rng = random.Random(SEED)
+    given = []
+    for i in range(12):
+        biases = (_ffi.accrt_serve_bias * 4)(*[_ffi.accrt_serve_bias(token, 80.0) for token in rng.sample(range(2, 250), 4)])
+        prompt = [rng.choice(biases).token for _ in range(rng.randint(1, 40))]
+        given.append((None, (prompt, 40, {**values_of(i, rng.choice([0.0, 0.8, 1.3])), "biases": biases, "bias_count": 4})))
+    alone = [outputs(opened, [one])[0][0] for one in given]
+    found, stats = outputs(opened, given, {"num_speculative_tokens": 5})
+    assert 0 < stats.accepted_tokens < stats.draft_tokens and found == alone
+    flags = _ffi.ACCRT_SERVE_ENGINE_BATCH_INVARIANT | _ffi.ACCRT_SERVE_ENGINE_NO_OVERLAP
+    assert outputs(opened, given, {"flags": flags})[0] == alone
+
+
 def test_after_preemption(opened):
     given = [(None, ([(7 * i + k) % 238 + 2 for k in range(60)], 60, values_of(i, 0.8))) for i in range(4)]
     found, stats = outputs(opened, given, pages=18)
