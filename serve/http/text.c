@@ -134,6 +134,18 @@ static size_t sequence(const unsigned char* at, size_t left) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
+uint32_t accrt_http_match(const http_text_t* text, const char* word) {
+  const size_t size = strlen(word);
+  if (text->size > size || (text->size > 0 && memcmp(text->data, word, text->size) != 0))
+    return 0;
+  return text->size == size ? 1 : 2;
+}
+
+uint32_t accrt_http_ends_with(const http_text_t* text, const char* word) {
+  const size_t size = strlen(word);
+  return text->size >= size && memcmp(text->data + text->size - size, word, size) == 0;
+}
+
 uint32_t accrt_http_is_utf8(const char* bytes, size_t size) {
   const unsigned char* at = (const unsigned char*)bytes;
   for (size_t i = 0; i < size;) {

@@ -54,6 +54,9 @@ void accrt_http_put_u64(http_text_t* text, uint64_t number);
 static inline uint32_t accrt_http_is_space(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
+/* 1: the text is this word; 2: it is the beginning of it. */
+uint32_t accrt_http_match(const http_text_t* text, const char* word);
+uint32_t accrt_http_ends_with(const http_text_t* text, const char* word);
 /* 1: these bytes are UTF-8. */
 uint32_t accrt_http_is_utf8(const char* bytes, size_t size);
 /* The inside of a JSON string: escaped, without quotes. What is no UTF-8 becomes U+FFFD. */

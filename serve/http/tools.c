@@ -164,19 +164,6 @@ static void enter(http_tools_t* t, uint32_t state) {
   drop(t, &t->piece);
 }
 
-/* 1: the piece is this word; 2: it is the beginning of it. */
-static uint32_t compare(const http_text_t* piece, const char* word) {
-  const size_t size = strlen(word);
-  if (piece->size > size || (piece->size > 0 && memcmp(piece->data, word, piece->size) != 0))
-    return 0;
-  return piece->size == size ? 1 : 2;
-}
-
-static uint32_t ends_with(const http_text_t* piece, const char* word) {
-  const size_t size = strlen(word);
-  return piece->size >= size && memcmp(piece->data + piece->size - size, word, size) == 0;
-}
-
 /* What a state says to a byte. */
 typedef enum verdict { TOOK, AGAIN /* the new state looks at it too */, NO_CALL } verdict_t;
 
@@ -435,7 +422,7 @@ static void begin_in_section(http_tools_t* t) {
 
 static verdict_t take_call_mark(http_tools_t* t, char byte) {
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t found = compare(&t->piece, accrt_http_section_of(t->form)->call);
+  const uint32_t found = accrt_http_match(&t->piece, accrt_http_section_of(t->form)->call);
   if (found == 1)
     begin_in_section(t);
   return took_if(found);
@@ -480,7 +467,7 @@ static verdict_t take_call_id(http_tools_t* t, char byte) {
   if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
-  if (!ends_with(&t->piece, mark))
+  if (!accrt_http_ends_with(&t->piece, mark))
     return took_if(t->piece.size < MOST && t->piece.failed == 0);
   t->piece.size -= strlen(mark);
   while (t->piece.size > 0 && accrt_http_is_space(t->piece.data[t->piece.size - 1]))
@@ -497,7 +484,7 @@ static verdict_t take_call_id(http_tools_t* t, char byte) {
 /* {...}, or: behind the word function, name, line feed, ```json, {...}, ``` */
 static verdict_t take_fence(http_tools_t* t, char byte) {
   static const char word[] = "function", language[] = "```json";
-  if (byte == '{' && (t->piece.size == 0 || compare(&t->piece, language) == 1)) {
+  if (byte == '{' && (t->piece.size == 0 || accrt_http_match(&t->piece, language) == 1)) {
     begin_arguments(t);
     return AGAIN;
   }
@@ -539,9 +526,9 @@ static verdict_t take_after_in_section(http_tools_t* t, char byte, const http_se
     return AGAIN;
   }
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t ends = compare(&t->piece, accrt_http_marks_of(t->form)->close);
-  const uint32_t another = compare(&t->piece, section->call);
-  const uint32_t end = compare(&t->piece, section->end);
+  const uint32_t ends = accrt_http_match(&t->piece, accrt_http_marks_of(t->form)->close);
+  const uint32_t another = accrt_http_match(&t->piece, section->call);
+  const uint32_t end = accrt_http_match(&t->piece, section->end);
   if (ends == 1) {
     enter(t, TEXT);
   } else if (another == 1) {
@@ -610,7 +597,7 @@ static verdict_t take_tag_head(http_tools_t* t, char byte, const http_markup_t* 
     if (t->piece.size == 0 && accrt_http_is_space(byte))
       return TOOK;
     accrt_http_put(&t->piece, &byte, 1);
-    const uint32_t found = compare(&t->piece, m->head);
+    const uint32_t found = accrt_http_match(&t->piece, m->head);
     if (found == 1)
       enter(t, TAG_NAME);
     return took_if(found);
@@ -628,7 +615,7 @@ static verdict_t take_tag_name(http_tools_t* t, char byte, const http_markup_t* 
     return TOOK;
   }
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t ends = is_next != 0 ? 1 : compare(&t->piece, m->name_end);
+  const uint32_t ends = is_next != 0 ? 1 : accrt_http_match(&t->piece, m->name_end);
   if (ends != 1)
     return took_if(ends);
   accrt_http_put_text(&t->arguments, "{");
@@ -654,8 +641,9 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* 
   if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t key = compare(&t->piece, m->key_open), last = compare(&t->piece, m->end);
-  const uint32_t close = compare(&t->piece, accrt_http_marks_of(t->form)->close);
+  const uint32_t key = accrt_http_match(&t->piece, m->key_open),
+                 last = accrt_http_match(&t->piece, m->end);
+  const uint32_t close = accrt_http_match(&t->piece, accrt_http_marks_of(t->form)->close);
   if (key == 1) {
     enter(t, TAG_KEY);
   } else if (last == 1 || close == 1) { /* of some forms they are the same */
@@ -670,7 +658,7 @@ static verdict_t take_tag_next(http_tools_t* t, char byte, const http_markup_t* 
 
 static verdict_t take_tag_key(http_tools_t* t, char byte, const http_markup_t* m) {
   accrt_http_put(&t->piece, &byte, 1);
-  if (!ends_with(&t->piece, m->key_close))
+  if (!accrt_http_ends_with(&t->piece, m->key_close))
     return TOOK;
   const size_t size = t->piece.size - strlen(m->key_close);
   t->kind = kind_of_parameter(t, t->piece.data, size);
@@ -686,7 +674,7 @@ static verdict_t take_tag_between(http_tools_t* t, char byte, const http_markup_
   if (t->piece.size == 0 && accrt_http_is_space(byte))
     return TOOK;
   accrt_http_put(&t->piece, &byte, 1);
-  const uint32_t found = compare(&t->piece, m->value_open);
+  const uint32_t found = accrt_http_match(&t->piece, m->value_open);
   if (found == 1)
     enter(t, TAG_VALUE);
   return found != 0 ? TOOK : end_early(t);
@@ -715,7 +703,7 @@ static verdict_t take_tag_value(http_tools_t* t, char byte, const http_markup_t*
   const char* const tags[] = {m->value_close, m->key_open, m->end};
   const uint32_t count = m->lines != 0 ? 3 : 1;
   uint32_t i = 0;
-  while (i < count && !ends_with(&t->piece, tags[i]))
+  while (i < count && !accrt_http_ends_with(&t->piece, tags[i]))
     ++i;
   if (i == count)
     return TOOK;
