@@ -414,10 +414,10 @@ def test_a_copy_lies_on_the_device(program, device, affine):
         flags = ctypes.c_uint64.from_address(_pyapi.PyCapsule_GetPointer(capsule, b"dltensor_versioned") + 24)
         assert flags.value == 2  # a copy, which may be written
         given = accrt.tensor._taken(capsule, device.handle, device, "a copy")
-        assert given.shape == tensor.shape and given.strides == tensor.strides and not given.read_only
+        assert given.__dlpack_device__() == own and given.shape == tensor.shape and given.strides == tensor.strides and not given.read_only
         np.testing.assert_array_equal(values(given), values(tensor))
         if given.size:
-            assert given.__dlpack_device__() == own and not whole.address <= given.address < whole.address + 4 * 4000
+            assert not whole.address <= given.address < whole.address + 4 * 4000
             filled = Stream(device)
             filled.fill(given.buffer, 0)
             filled.synchronize()

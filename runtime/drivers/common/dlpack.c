@@ -268,7 +268,7 @@ static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* 
 }
 
 static accrt_status_t check_exported(const accrt_tensor_t* tensor, const dl_number_t* type,
-                                     int64_t* strides) {
+                                     int64_t* strides, bool* out_empty) {
   ACCRT_TRY(check_shape(tensor->shape, tensor->rank));
   accrt_reach_bytes_t extent;
   uint64_t address, size_bytes;
@@ -278,6 +278,7 @@ static accrt_status_t check_exported(const accrt_tensor_t* tensor, const dl_numb
   const uint64_t before = fits ? (uint64_t)(-extent.first_bytes) : 0;
   if (fits && before <= tensor->offset_bytes &&
       accrt_range_fits(tensor->offset_bytes - before, extent.size_bytes, size_bytes)) {
+    *out_empty = extent.size_bytes == 0;
     return ACCRT_OK;
   }
   return ACCRT_FAIL(OUT_OF_RANGE,
@@ -301,8 +302,13 @@ static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const dl_numbe
   accrt_dl_tensor_t placed = {.ndim = (int32_t)tensor->rank,
                               .dtype = {type->code, type->bits, 1},
                               .byte_offset = tensor->offset_bytes};
-  ACCRT_TRY(check_exported(tensor, type, strides));
+  bool is_empty = false;
+  ACCRT_TRY(check_exported(tensor, type, strides, &is_empty));
   ACCRT_TRY(place_exported(tensor->buffer, &placed));
+  if (is_empty) { /* the standard asks for NULL */
+    placed.data = NULL;
+    placed.byte_offset = 0;
+  }
   const accrt_allocator_t* allocator =
       accrt_instance_allocator(accrt_device_instance(accrt_buffer_device(tensor->buffer)));
   exported_tensor_t* exported;

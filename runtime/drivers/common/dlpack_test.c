@@ -287,6 +287,44 @@ static void test_round_trip_of_types(void** state) {
   accrt_buffer_release(buffer);
 }
 
+/* By the standard the data pointer of a tensor without elements is NULL. */
+static void test_export_without_elements(void** state) {
+  (void)state;
+  accrt_pool_t* pool;
+  accrt_buffer_t* buffer;
+  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, 256, NULL, &buffer), ACCRT_OK);
+  const int64_t shape[2] = {4, 0}, strides[2] = {6, 1};
+  const accrt_tensor_t tensor = {.buffer = buffer,
+                                 .offset_bytes = 16,
+                                 .dtype = ACCRT_DTYPE_F32,
+                                 .rank = 2,
+                                 .shape = shape,
+                                 .strides = strides};
+  accrt_dl_managed_t* managed;
+  accrt_dl_unversioned_t* old;
+  assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_OK);
+  assert_int_equal(accrt_dlpack_export_unversioned(&tensor, &old), ACCRT_OK);
+  const accrt_dl_tensor_t* both[2] = {&managed->tensor, &old->tensor};
+  for (int i = 0; i < 2; ++i) {
+    assert_null(both[i]->data);
+    assert_int_equal(both[i]->byte_offset, 0);
+    assert_int_equal(both[i]->shape[0], 4);
+    assert_int_equal(both[i]->strides[0], 6);
+  }
+  old->deleter(old);
+  accrt_tensor_t back;
+  int64_t back_shape[8], back_strides[8];
+  uint32_t read_only;
+  assert_int_equal(
+      accrt_dlpack_import(world.device, managed, &back, back_shape, back_strides, &read_only),
+      ACCRT_OK);
+  assert_int_equal(back_shape[0], 4);
+  assert_int_equal(back_shape[1], 0);
+  accrt_buffer_release(back.buffer);
+  accrt_buffer_release(buffer);
+}
+
 /* A device whose memory DLPack names. */
 static void test_memory_of_the_device(void** state) {
   (void)state;
@@ -412,6 +450,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_import_of_pairs, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_deleter_waits_for_the_last_use, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_round_trip_of_types, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_export_without_elements, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_of_the_device, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_export_refuses, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_unversioned, set_up, tear_down),
