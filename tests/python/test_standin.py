@@ -34,7 +34,7 @@ def environment(**settings):
 @pytest.mark.parametrize("settings", [{}, {"seed": 2, "delay_us": 1000}, {"seed": 3, "arch": 80, "devices": 1}], ids=["plain", "late", "sm_80"])
 def test_programs(settings):
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu/test_programs.py")]
-    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = re.search(r"(\d+) passed", done.stdout)
     assert counted and int(counted[1]) >= 80 and "skipped" not in done.stdout, done.stdout
@@ -44,7 +44,7 @@ def test_programs(settings):
 @pytest.mark.parametrize("settings", [{}, {"seed": 2, "delay_us": 1000}, {"seed": 3, "arch": 80, "devices": 1}], ids=["plain", "late", "sm_80"])
 def test_served_engine(settings):
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu/test_served_engine.py"), "-k", "not on_a_gpu"]
-    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = re.search(r"(\d+) passed", done.stdout)
     assert counted and int(counted[1]) >= 20 and "skipped" not in done.stdout, done.stdout
@@ -56,7 +56,7 @@ def test_served_engine(settings):
                                                    ("test_bound_arrays.py", 40, {}), ("test_bound_arrays.py", 40, {"seed": 4, "delay_us": 1000})])
 def test_arrays_and_calls_of_others(file, least, settings):
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu" / file)]
-    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     counted, skipped = re.search(r"(\d+) passed", done.stdout), done.stdout.count("SKIPPED") - done.stdout.count("ml_dtypes is not installed")
     assert counted and int(counted[1]) >= least and not skipped, done.stdout
@@ -65,7 +65,7 @@ def test_arrays_and_calls_of_others(file, least, settings):
 @needs_stand_in
 def test_weights_outside_the_bundle():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/python/test_placing.py")]
-    done = subprocess.run(command, env=environment(seed=4), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment(seed=4), cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
