@@ -1,10 +1,20 @@
-"""Lowerings of special functions, of divisors and of neighbours, for accrt.from_torch."""
+"""Lowerings of special functions and of functions of two operands, for accrt.from_torch."""
 
 from __future__ import annotations
 
+from typing import Any, Tuple
+
+from .compiler import Value
 from .compiler.ops import bessel, neighbours, normal
-from .from_torch.ops_math import values_of
+from .from_torch.ops_math import _pair, _same_kind
 from .from_torch.table import lowers
+
+
+def values_of(lo: Any, a: Any, b: Any) -> Tuple[Value, Value]:
+    """Both operands as values. A number has the other one's type where that holds it."""
+    x, y = _pair(lo, a, b)
+    return x, y if isinstance(y, Value) else lo.value(y, x.dtype if _same_kind(y, x.dtype) else "")
+
 
 lowers("aten.erfinv.default", "aten.special_erfinv.default")(lambda lo, x: lo.value(x).erfinv())
 for _name in ("erfcx", "ndtri"):
@@ -17,3 +27,5 @@ for _order in (0, 1):
         lowers(f"aten.special_{_name}{_order}.default")(lambda lo, x, function=_function, order=_order, how=_how: function(lo.value(x), order, **how))
 for _name in ("gcd", "lcm", "nextafter"):
     lowers(f"aten.{_name}.default")(lambda lo, a, b, function=getattr(neighbours, _name): function(*values_of(lo, a, b)))
+for _name in ("hypot", "atan2", "arctan2"):
+    lowers(f"aten.{_name}.default")(lambda lo, a, b, name=_name.replace("arc", "a"): getattr(Value, name)(*values_of(lo, a, b)))

@@ -4,7 +4,7 @@ those of torch's documentation."""
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Optional, Sequence
 
 from .._torch_sizes import beside
 from ..compiler import Expr, Value
@@ -28,12 +28,6 @@ def _pair(lo: Any, a: Any, b: Any) -> Any:
 
 def _same_kind(number: Any, dtype: str) -> bool:
     return dtype in FLOATS or (dtype != "bool" and not isinstance(number, float))
-
-
-def values_of(lo: Any, a: Any, b: Any) -> Tuple[Value, Value]:
-    """Both operands as values. A number has the other one's type where that holds it."""
-    x, y = _pair(lo, a, b)
-    return x, y if isinstance(y, Value) else lo.value(y, x.dtype if _same_kind(y, x.dtype) else "")
 
 
 def _binary(method: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -154,8 +148,6 @@ def abs_(lo: Any, x: Any) -> Any:
 lowers("aten.fix.default")(method("trunc"))
 lowers("aten.rrelu.default")(lambda lo, x, low=1 / 8, high=1 / 3, training=False, generator=None: dropout(lo, lo.value(x).leaky_relu((low + high) / 2), 1.0, training))
 lowers("aten.sgn.default")(method("sign"))
-for _name in ("hypot", "atan2", "arctan2"):
-    lowers(f"aten.{_name}.default")(lambda lo, a, b, name=_name.replace("arc", "a"): getattr(Value, name)(*values_of(lo, a, b)))
 for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
     lowers(f"aten.{_name}.default")(method(_name.replace("arc", "a")))
 
