@@ -73,13 +73,13 @@ def as_number(value: Value) -> Value:
 def beside(a: Any, b: Any) -> Tuple[Any, Any]:
     """Both operands. A number has torch's default type beside a tensor of integers, and the type of
     a tensor of floats that has no dimensions either."""
-    import torch
-    from .from_torch.values import dtype_of
 
     def typed(x: Any, other: Any) -> Any:
         if not _is_marked(x) or not isinstance(other, Value) or _is_marked(other):
             return x
         if other.dtype not in FLOATS:
+            import torch  # only a program of torch's has such numbers
+            from .from_torch.values import dtype_of
             return x.to_copy(dtype_of(torch.get_default_dtype()))
         return x if other.rank else x.to_copy(other.dtype)
 

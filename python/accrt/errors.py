@@ -157,7 +157,7 @@ _FEW = 20
 
 
 def _path(error: OSError) -> str:
-    return os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+    return os.fsdecode(error.filename) or "''" if isinstance(error.filename, (str, bytes)) else str(error.filename)
 
 
 def _missing_path(message: str) -> str:

@@ -547,7 +547,7 @@ class Converting:
             made = getattr(from_onnx, call)(given, **named)
         except Exception as error:
             self.conversion_refused(error)
-            if isinstance(error, (LookupError, ArithmeticError)):
+            if isinstance(error, (LookupError, ArithmeticError)) and not isinstance(error, accrt.MissingFileError):
                 raise  # not among what the documents say
             if right and not isinstance(error, from_onnx.UnsupportedOperations) and self.onnx_results(proto, feeds) is not None:
                 raise Finding(f"from_onnx refuses a right model:\n{onnx.printer.to_text(proto)}") from error

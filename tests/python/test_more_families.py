@@ -256,6 +256,8 @@ def test_the_first_two_layers_of_a_flint_have_no_experts_where_nothing_is_said(t
 def test_sizes_of_layers_as_transformers_saves_them():
     sizes = {str(layer): {"head_dim": 16, "num_key_value_heads": 2} for layer in (1, 3, 5)}
     assert made_of(without("gemma4", "global_head_dim", per_layer_config=sizes)).key_sizes == made_of(family.CONFIGS["gemma4"]).key_sizes == [(2, 8), (2, 16)] * 3
+    long = {layer.zfill(2): size for layer, size in sizes.items()}  # as where there are ten layers
+    assert made_of(without("gemma4", "global_head_dim", per_layer_config=long)).key_sizes == [(2, 8), (2, 16)] * 3
 
 
 @pytest.mark.parametrize("changes, says", [

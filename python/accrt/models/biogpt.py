@@ -13,6 +13,7 @@ class BioGpt(Opt):
     keys = {}
     prefix, final_norm, head_name = "biogpt.", "layer_norm", "output_projection"
     act = "gelu"
+    # transformers does not use "layer_norm_eps": all norms have 1e-5, as those of OPT
 
     def setup(self) -> None:
         super().setup()

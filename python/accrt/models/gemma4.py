@@ -75,7 +75,9 @@ class Gemma4(WithExperts, WithOwnEmbeddings):
                 if self.keys_are_values:
                     sizes["num_key_value_heads"] = config.integer("num_global_key_value_heads", self.kv_heads)
             return sizes["num_key_value_heads"], sizes["head_dim"]
-        found = [each.get(str(layer), {}) for layer in layers] if isinstance(each, dict) else [None]
+        # transformers writes 05 where there are ten layers or more
+        numbered = {key.lstrip("0") or "0": value for key, value in each.items()} if isinstance(each, dict) else None
+        found = [numbered.get(str(layer), {}) for layer in layers] if numbered is not None else [None]
         first = found[0] if found else {}
         fits = isinstance(first, dict) and all(one == first for one in found) and all(
             key in sizes and isinstance(size, int) and not isinstance(size, bool) and 0 < size <= 1 << 16 for key, size in first.items())  # fmt: skip
