@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Tuple
 
-from ..declared import FLOATS
 from ..ir import Value
 from . import elementwise, functions  # noqa: F401  - the methods that are used here
+from .widened import narrow, wide
 
 _EULER = 0.57721566490153286
 #: Series to here, sums from here on: of J and Y, and of K. The larger, the wider the places may be.
@@ -26,16 +26,6 @@ def _weights(apart: float) -> list[Tuple[float, float]]:
     """(s^2, weight) of each place from 0 on, until the weights vanish."""
     places = [(k * apart) ** 2 for k in range(int(6.4 / apart) + 1)]
     return [(square, apart * math.exp(-square) * (2.0 if square else 1.0)) for square in places]
-
-
-def _wide(x: Value) -> Tuple[Value, str]:
-    """The numbers in f64, and the type of the result."""
-    dtype = x.dtype if x.dtype in FLOATS else "f32"
-    return (x if x.dtype == "f64" else x.to_copy("f64")), dtype
-
-
-def _narrow(x: Value, dtype: str) -> Value:
-    return x if dtype == "f64" else x.to_copy(dtype)
 
 
 def _series(square: Value, order: int, sign: float) -> Tuple[Value, Value]:
@@ -89,28 +79,28 @@ def _far(x: Value, order: int) -> Tuple[Value, Value]:
 
 def bessel_j(x: Value, order: int) -> Value:
     """The Bessel function of the first kind, of order 0 or 1."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     size = y.abs()
     near = size.minimum(_BORDER)
     first, _ = _series(near * near * 0.25, order, -1.0)
     made = size.gt(_BORDER).where(_far(size.maximum(_BORDER), order)[0], first * near * 0.5 if order else first)
     if order:
         made = y.eq(0.0).where(y, y.lt(0.0).where(-made, made))  # of -0 it is -0
-    return _narrow(y.ne(y).where(y, made), dtype)
+    return narrow(y.ne(y).where(y, made), dtype)
 
 
 def bessel_y(x: Value, order: int) -> Value:
     """The Bessel function of the second kind, of order 0 or 1: NaN below 0."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     made = y.gt(_BORDER).where(_far(y.maximum(_BORDER), order)[1], _near(y.minimum(_BORDER).maximum(_LEAST), order)[1])
     made = y.eq(0.0).where(-math.inf, y.lt(0.0).where(math.nan, made))
-    return _narrow(y.ne(y).where(y, made), dtype)
+    return narrow(y.ne(y).where(y, made), dtype)
 
 
 def bessel_k(x: Value, order: int, scaled: bool = False) -> Value:
     """The modified Bessel function of the second kind, of order 0 or 1; `scaled`: by exp(x). NaN
     below 0."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     near, far = y.minimum(_BORDER_K).maximum(_LEAST), y.maximum(_BORDER_K)
     first, second = _series(near * near * 0.25, order, 1.0)
     logarithm = _logarithm(near)
@@ -127,4 +117,4 @@ def bessel_k(x: Value, order: int, scaled: bool = False) -> Value:
     large = large * far.rsqrt() * math.sqrt(0.5)
     made = y.gt(_BORDER_K).where(large, small * near.exp()) if scaled else y.gt(_BORDER_K).where(large * (-far).exp(), small)
     made = y.eq(0.0).where(math.inf, y.lt(0.0).where(math.nan, made))
-    return _narrow(y.ne(y).where(y, made), dtype)
+    return narrow(y.ne(y).where(y, made), dtype)

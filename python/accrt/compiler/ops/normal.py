@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 
-from ..declared import FLOATS
 from ..ir import Value
 from . import elementwise, functions  # noqa: F401  - the methods that are used here
+from .widened import narrow, wide
 
 #: Places of the sum, and their distance: what it leaves out is exp(-(pi / 0.5)^2), 7e-18.
 _PLACES, _APART = 13, 0.5
@@ -46,10 +46,10 @@ def _erfc(x: Value) -> Value:
 
 def erfcx(x: Value) -> Value:
     """exp(x^2) * erfc(x), where neither overflows nor vanishes first."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     near = y.minimum(0.5)
     made = _near(y).where(_square_exp(near.maximum(-30.0), 1.0) * (1.0 - near.erf()), _scaled(y.maximum(0.5)))
-    return _narrow(y.ne(y).where(y, y.eq(math.inf).where(0.0, made)), dtype)
+    return narrow(y.ne(y).where(y, y.eq(math.inf).where(0.0, made)), dtype)
 
 
 def _inverse(inner: Value, outer: Value) -> Value:
@@ -77,30 +77,20 @@ def _inverse(inner: Value, outer: Value) -> Value:
 
 def erfinv(x: Value) -> Value:
     """The number whose erf is x."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     inner = y.abs()
     made = _inverse(inner.minimum(1.0), (1.0 - inner).maximum(0.0))
     made = inner.eq(0.0).where(y, inner.eq(1.0).where(math.inf, inner.gt(1.0).where(math.nan, made)))
-    return _narrow(y.ne(y).where(y, y.lt(0.0).where(-made, made)), dtype)
+    return narrow(y.ne(y).where(y, y.lt(0.0).where(-made, made)), dtype)
 
 
 def ndtri(x: Value) -> Value:
     """The number below which x of a normal distribution lies."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x, "f64")
     half = y.minimum(1.0 - y)  # exact: from 0.5 on, 1 - y is
     made = _inverse((1.0 - half * 2.0).maximum(0.0), (half * 2.0).maximum(0.0)) * math.sqrt(2)
     made = half.eq(0.0).where(math.inf, half.lt(0.0).where(math.nan, half.eq(0.5).where(0.0, made)))
-    return _narrow(y.ne(y).where(y, y.lt(0.5).where(-made, made)), dtype)
-
-
-def _wide(x: Value) -> tuple[Value, str]:
-    """The numbers in f64, and the type of the result."""
-    dtype = x.dtype if x.dtype in FLOATS else "f32"
-    return (x if x.dtype == "f64" else x.to_copy("f64")), dtype
-
-
-def _narrow(x: Value, dtype: str) -> Value:
-    return x if dtype == "f64" else x.to_copy(dtype)
+    return narrow(y.ne(y).where(y, y.lt(0.5).where(-made, made)), dtype)
 
 
 _of_f32 = Value.erfc

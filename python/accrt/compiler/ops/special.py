@@ -5,22 +5,11 @@ to digits."""
 from __future__ import annotations
 
 import math
-from typing import Tuple
 
 from ..declared import FLOATS
 from ..ir import IRError, Value
 from . import elementwise, functions, normal, shapes  # noqa: F401  - the methods that are used here
-
-
-def _wide(x: Value) -> Tuple[Value, str]:
-    """The numbers in f32 or f64, and the type of the result."""
-    dtype = x.dtype if x.dtype in FLOATS else "f32"
-    wide = "f64" if dtype == "f64" else "f32"
-    return (x if x.dtype == wide else x.to_copy(wide)), dtype
-
-
-def _narrow(x: Value, dtype: str) -> Value:
-    return x if x.dtype == dtype else x.to_copy(dtype)
+from .widened import narrow, wide
 
 
 def erfinv(x: Value) -> Value:
@@ -28,7 +17,7 @@ def erfinv(x: Value) -> Value:
     the rest up to 1 decides, so that no digit is lost."""
     if x.dtype == "f64":
         return normal.erfinv(x)
-    y, dtype = _wide(x)
+    y, dtype = wide(x)
     a = y.abs()
     rest = 1.0 - a
     logarithm = a.gt(0.5).where((rest * (1.0 + a)).log(), (a * a * -1.0).log1p())
@@ -41,13 +30,13 @@ def erfinv(x: Value) -> Value:
         step = apart * (made * made).exp() * (math.sqrt(math.pi) / 2)
         made = made - step / (1.0 + made * step)
     made = a.eq(1.0).where(math.inf, a.gt(1.0).where(math.nan, made))
-    return _narrow(y.eq(0.0).where(y, y.lt(0.0).where(-made, made)), dtype)
+    return narrow(y.eq(0.0).where(y, y.lt(0.0).where(-made, made)), dtype)
 
 
 def bessel_i(x: Value, order: int = 0, scaled: bool = False) -> Value:
     """The modified Bessel function of the first kind, of order 0 or 1; `scaled`: by exp(-|x|). Its
     series for small numbers, its asymptotic one for large ones."""
-    y, dtype = _wide(x)
+    y, dtype = wide(x)
     if order not in (0, 1):
         raise IRError(f"function {x.function.name!r}: bessel_i of order {order}: orders 0 and 1 are there")
     a = y.abs()
@@ -69,7 +58,7 @@ def bessel_i(x: Value, order: int = 0, scaled: bool = False) -> Value:
     small, large = (series * (near * -1.0).exp(), rest) if scaled else (series, rest * root * root)
     made = a.gt(border).where(large, small)
     made = y.lt(0.0).where(-made, made) if order else made
-    return _narrow(y.ne(y).where(y, made), dtype)
+    return narrow(y.ne(y).where(y, made), dtype)
 
 
 #: Of Lanczos' series with g = 7: of these, gamma is exact to 15 digits.
@@ -93,7 +82,7 @@ def lgamma(x: Value) -> Value:
     made = (z + 0.5) * far.log() - far + (series * math.sqrt(2 * math.pi)).log()
     # the sine's places between whole numbers are exact, so that gamma's poles are
     made = left.where(math.log(math.pi) - ((y - y.round()) * math.pi).sin().abs().log() - made, made)
-    return _narrow(y.abs().eq(math.inf).where(math.inf, made), dtype)
+    return narrow(y.abs().eq(math.inf).where(math.inf, made), dtype)
 
 
 def digamma(x: Value) -> Value:
@@ -117,7 +106,7 @@ def digamma(x: Value) -> Value:
     # at 0 an infinity with the sign that torch gives; at other poles none is right
     pole = left.logical_and(between.eq(0.0))
     made = pole.where(y.eq(0.0).where(y.reciprocal() * -1.0, math.nan), left.where(turned, made))
-    return _narrow(y.eq(-math.inf).where(math.nan, made), dtype)
+    return narrow(y.eq(-math.inf).where(math.nan, made), dtype)
 
 
 #: Bernoulli's numbers of even order from 2 on, over the factorial of that order.
@@ -161,7 +150,7 @@ def zeta(s: Value, q: Value) -> Value:
     made = left.logical_and(s.floor().ne(s)).where(math.nan, made)
     made = q.le(0.0).logical_and(part.eq(0.0)).where(math.inf, made)
     made = s.eq(1.0).where(math.inf, s.gt(1.0).where(made, math.nan))
-    return _narrow(made, dtype)
+    return narrow(made, dtype)
 
 
 def polygamma(x: Value, order: int) -> Value:
@@ -175,7 +164,7 @@ def polygamma(x: Value, order: int) -> Value:
     dtype = x.dtype if x.dtype in FLOATS else "f32"
     y = x if x.dtype == "f64" else x.to_copy("f64")
     made = zeta(y.minimum(1.0).maximum(-1.0) * 0.0 + (order + 1.0), y) * (math.factorial(order) * (1.0 if order % 2 else -1.0))
-    return _narrow(y.abs().eq(math.inf).where(y.lt(0.0).where(math.nan, made), made), dtype)
+    return narrow(y.abs().eq(math.inf).where(y.lt(0.0).where(math.nan, made), made), dtype)
 
 
 def has_sign(x: Value) -> Value:
