@@ -32,7 +32,7 @@ void begin(void);
 /* A kernel of the PTX. */
 CUfunction function(const char* name);
 CUresult launch(CUfunction f, unsigned grid, unsigned block, CUstream stream, void** params);
-/* Keeps a stream busy for 400 ms: longer than a busy machine keeps this thread from its questions. */
+/* Keeps a stream busy for 400 ms: longer than a busy machine keeps this thread from asking. */
 void be_late(CUstream stream);
 uint32_t read_word(CUdeviceptr at);
 

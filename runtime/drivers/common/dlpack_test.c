@@ -246,12 +246,17 @@ static void test_deleter_waits_for_the_last_use(void** state) {
   accrt_stream_release(stream);
 }
 
-static void test_round_trip_of_types(void** state) {
-  (void)state;
+static accrt_buffer_t* device_buffer(uint64_t size_bytes) {
   accrt_pool_t* pool;
   accrt_buffer_t* buffer;
   assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
-  assert_int_equal(accrt_buffer_create(pool, 256, NULL, &buffer), ACCRT_OK);
+  assert_int_equal(accrt_buffer_create(pool, size_bytes, NULL, &buffer), ACCRT_OK);
+  return buffer;
+}
+
+static void test_round_trip_of_types(void** state) {
+  (void)state;
+  accrt_buffer_t* buffer = device_buffer(256);
   const int64_t shape[2] = {2, 4}, strides[2] = {6, 1};
   for (accrt_dtype_t dtype = ACCRT_DTYPE_BOOL; dtype <= ACCRT_DTYPE_U4; ++dtype) {
     assert_true(accrt_dtype_bits(dtype) > 0);
@@ -290,10 +295,7 @@ static void test_round_trip_of_types(void** state) {
 /* By the standard the data pointer of a tensor without elements is NULL. */
 static void test_export_without_elements(void** state) {
   (void)state;
-  accrt_pool_t* pool;
-  accrt_buffer_t* buffer;
-  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
-  assert_int_equal(accrt_buffer_create(pool, 256, NULL, &buffer), ACCRT_OK);
+  accrt_buffer_t* buffer = device_buffer(256);
   const int64_t shape[2] = {4, 0}, strides[2] = {6, 1};
   const accrt_tensor_t tensor = {.buffer = buffer,
                                  .offset_bytes = 16,
@@ -362,10 +364,7 @@ static void test_memory_of_the_device(void** state) {
 
 static void test_export_refuses(void** state) {
   (void)state;
-  accrt_pool_t* pool;
-  accrt_buffer_t* buffer;
-  assert_int_equal(accrt_device_pool(world.device, ACCRT_MEMORY_DEVICE, &pool), ACCRT_OK);
-  assert_int_equal(accrt_buffer_create(pool, 64, NULL, &buffer), ACCRT_OK);
+  accrt_buffer_t* buffer = device_buffer(64);
   const int64_t shape[1] = {16}, too_many[1] = {17}, back[1] = {-1};
   accrt_tensor_t tensor = {.buffer = buffer, .dtype = ACCRT_DTYPE_F32, .rank = 1, .shape = shape};
   accrt_dl_managed_t* managed = (void*)&tensor;
