@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
 import test_from_torch as others  # noqa: E402  - which needs torch
-import test_from_torch_core as core  # noqa: E402
-import test_from_torch_operations as operations  # noqa: E402
+import test_from_torch_core as core  # noqa: E402  - as the first
+import test_from_torch_operations as operations  # noqa: E402  - as the first
 
 F, A = torch.nn.functional, torch.ops.aten
 #: Of sizes, of checks, of constants and of other packages' types, which have tests of their own:

@@ -21,10 +21,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
-from accrt.compiler import IRError  # noqa: E402
-from accrt.from_torch import convert  # noqa: E402
-from apart import Apart  # noqa: E402
-import rotation  # noqa: E402
+from accrt.compiler import IRError  # noqa: E402  - behind what skips without torch
+from accrt.from_torch import convert  # noqa: E402  - behind what skips without torch
+from apart import Apart  # noqa: E402  - behind what skips without torch
+import rotation  # noqa: E402  - behind what skips without torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SEED = rotation.SEED
