@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -356,12 +357,14 @@ class WithoutDescriptors:
         return [int(child) for task in os.listdir(tasks) for child in open(f"{tasks}/{task}/children").read().split()]
 
     def fill(self, spare):
-        """Connections, until so many descriptors are left: the server's own spare one is open."""
+        """Connections, until so many descriptors are left: the server's own spare one is open. It is
+        closed for a moment after the last connection, because accept() needs a descriptor to say
+        that nobody waits. Who connects then is refused."""
         clients = []
-        while self.open_files() < 24 - spare:
-            before = self.open_files()
-            clients.append(self.connect())
-            assert until(lambda: self.open_files() > before)
+        while (before := self.open_files()) < 24 - spare:
+            client = self.connect()
+            assert until(lambda: self.open_files() > before or select.select([client], [], [], 0)[0])
+            clients.append(client)
         return clients
 
 
