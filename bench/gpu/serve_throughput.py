@@ -197,9 +197,9 @@ class Bench:
         seconds, after = time.perf_counter() - begin, self.stats()
         return seconds, tokens, after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e3 / (after.steps - before.steps)
 
-    def _take(self, left):
+    def _take(self, left, pause=0.005):
         """New tokens of requests until so many have ended; events are counted by the library's own
-        struct, not made into objects."""
+        struct, not made into objects. With a pause they are taken in lots."""
         from accrt import _ffi
         from accrt._library import lib
 
@@ -208,7 +208,7 @@ class Bench:
         while left > 0:
             if lib.accrt_serve_engine_wait(engine, 10_000_000_000) != 0:
                 raise RuntimeError(f"{left} requests stand still: {self.llm.engine.stats()}")
-            time.sleep(0.005)  # events are taken in lots
+            time.sleep(pause)
             while lib.accrt_serve_engine_poll(engine, events, ctypes.sizeof(events[0]), 1024, ctypes.byref(count)) == 0 and count.value:
                 got = np.frombuffer(events, np.uint8).reshape(1024, -1)[: count.value]
                 tokens += int(got[:, EVENT_TOKENS : EVENT_TOKENS + 4].copy().view(np.uint32).sum())
@@ -306,6 +306,37 @@ class Bench:
                     break
         self.table.add("prefix", "first token of a prompt of 8k tokens", statistics.median(first), "ms", f"{8193 / statistics.median(first) * 1e3:.0f} tok/s")
         self.table.add("prefix", "first token after a hit of 8k tokens", statistics.median(hit), "ms", f"of {[round(x, 2) for x in hit]}")
+        self._parts_of_a_hit([seed + 5, *prompt])
+
+    def _parts_of_a_hit(self, head):
+        """Where a hit's time goes: Python's parts, the engine's, and what the device runs of it, as
+        torch's profiler sees it."""
+        from torch.profiler import ProfilerActivity, profile
+
+        parts = []
+        for i in range(6):
+            marks, before = [time.perf_counter()], self.stats()
+            request = serve_request([*head, 200 + i], max_tokens=1, ignore_eos=True, temperature=0)
+            marks.append(time.perf_counter())
+            self.llm.engine.submit(request)
+            marks.append(time.perf_counter())
+            self._take(1, pause=0)
+            marks.append(time.perf_counter())
+            after = self.stats()
+            parts.append([(b - a) * 1e3 for a, b in zip(marks, marks[1:])] + [after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e6])
+        for what, unit, values in zip(("checks of the request, Python", "submit", "from then to its last event", "steps", "of it the engine's own"), ("ms", "ms", "ms", "", "ms"), zip(*parts)):
+            self.table.add("prefix", f"a hit apart: {what}", statistics.median(values), unit, f"of {[round(x, 2) for x in values]}")
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            self._drained([[*head, 300]], max_tokens=1, temperature=0)
+        found = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
+        span = found[-1][0] + found[-1][1] - found[0][0]
+        self.table.add("prefix", "a hit apart: on the device, from its first work to its last", span / 1e6, "ms", f"{len(found)} kernels and copies, busy {sum(e[1] for e in found) / 1e6:.2f} ms")
+        sums = {}
+        for _at, took, name in found:
+            count, total = sums.get(name, (0, 0))
+            sums[name] = (count + 1, total + took)
+        for name, (count, total) in sorted(sums.items(), key=lambda item: -item[1][1])[:8]:
+            print(f"#   {total / 1e3:9.1f} us = {count:4d} x {total / count / 1e3:8.2f}  {name[:110]}", flush=True)
 
     def idle(self):
         """The device's time line while requests decode, by torch's profiler: what part of it no
@@ -494,23 +525,27 @@ class Bench:
             model = transformers.LlamaForCausalLM(config).eval()
         prompt = torch.tensor(self.prompts(1, 90, 128, 128), device="cuda")
         common = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-        for what, cache in (("dynamic cache", {}), ("static cache, compiled", {"cache_implementation": "static"})):
-            try:
-                begin = time.perf_counter()
-                # A static cache of each size is compiled for itself.
-                for count in (*PEER_TOKENS, *PEER_TOKENS):
-                    model.generate(prompt, max_new_tokens=count, **common, **cache)
+        try:
+            for count in PEER_TOKENS:  # warm
+                model.generate(prompt, max_new_tokens=count, **common)
+            took = []
+            for count in PEER_TOKENS:
                 torch.cuda.synchronize()
-                warm = time.perf_counter() - begin
-                took = []
-                for count in PEER_TOKENS:
-                    begin = time.perf_counter()
-                    model.generate(prompt, max_new_tokens=count, **common, **cache)
-                    torch.cuda.synchronize()
-                    took.append(time.perf_counter() - begin)
-                self.table.add("peer", f"transformers, one request, between tokens, {what}", (took[1] - took[0]) / (PEER_TOKENS[1] - PEER_TOKENS[0]) * 1e3, "ms", f"after {warm:.1f} s")
-            except Exception as error:  # a peer that fails is said, and the rest goes on
-                print(f"peer     {what}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                begin = time.perf_counter()
+                model.generate(prompt, max_new_tokens=count, **common)
+                torch.cuda.synchronize()
+                took.append(time.perf_counter() - begin)
+            self.table.add("peer", "transformers, one request, between tokens, dynamic cache", (took[1] - took[0]) / (PEER_TOKENS[1] - PEER_TOKENS[0]) * 1e3, "ms")
+        except Exception as error:  # a peer that fails is said, and the rest goes on
+            print(f"peer     dynamic cache: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        try:
+            import static_cache_peer
+
+            begin = time.perf_counter()
+            found = static_cache_peer.measured(model, "reduce-overhead")
+            self.table.add("peer", "transformers, one request, between tokens, static cache, compiled", statistics.median(found), "ms", f"of {[round(x, 3) for x in found]}, {time.perf_counter() - begin:.1f} s in all")
+        except Exception as error:
+            print(f"peer     static cache: {type(error).__name__}: {str(error)[:300]}", flush=True)
         try:
             prompts = self.prompts()[:128]
             given = transformers.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0)

@@ -1,5 +1,6 @@
 """transformers on one GPU, as serve_throughput.py's shape 1b: one request, a static cache, and a
-step that torch.compile has made. It prints the time between tokens, of 5 runs.
+step that torch.compile has made. It prints the time between tokens, of 5 runs. The part `peer` of
+serve_throughput.py measures the same in its own run.
 
     python3 bench/gpu/static_cache_peer.py [--mode reduce-overhead]
 
@@ -57,17 +58,21 @@ class Peer:
 
 
 @torch.no_grad()
+def measured(model, mode):
+    """Milliseconds between tokens, of 5 runs."""
+    peer = Peer(model, mode)
+    for _ in range(2):
+        peer.between_tokens_ms(2 * SKIPPED)
+    return [peer.between_tokens_ms(NEW) for _ in range(5)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile")
     mode = parser.parse_args().mode
     begin = time.perf_counter()
-    peer = Peer(model_of("1b"), mode)
-    for _ in range(2):
-        peer.between_tokens_ms(2 * SKIPPED)
-    print(f"compiled after {time.perf_counter() - begin:.1f} s", flush=True)
-    found = [peer.between_tokens_ms(NEW) for _ in range(5)]
-    print(f"transformers, static cache, torch.compile({mode}): {statistics.median(found):.3f} ms ({min(found):.3f} to {max(found):.3f})")
+    found = measured(model_of("1b"), mode)
+    print(f"transformers, static cache, torch.compile({mode}): {statistics.median(found):.3f} ms ({min(found):.3f} to {max(found):.3f}), {time.perf_counter() - begin:.1f} s in all")
 
 
 if __name__ == "__main__":
