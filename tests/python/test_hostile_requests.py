@@ -357,9 +357,9 @@ class WithoutDescriptors:
         return [int(child) for task in os.listdir(tasks) for child in open(f"{tasks}/{task}/children").read().split()]
 
     def fill(self, spare):
-        """Connections, until so many descriptors are left: the server's own spare one is open. It is
-        closed for a moment after the last connection, because accept() needs a descriptor to say
-        that nobody waits. Who connects then is refused."""
+        """Connections, until so many descriptors are left; the server's own spare one is open.
+        After the last connection it is closed for a moment, as accept() needs one to say that
+        nobody waits. Who connects then is refused."""
         clients = []
         while (before := self.open_files()) < 24 - spare:
             client = self.connect()
