@@ -117,20 +117,23 @@ def test_values(rms, rows, compiled):
 
 
 def test_inside_of_other_work(rms):
-    """What comes before it and after it is XLA's, on XLA's stream."""
-    x, w = random(4000, 16), random(16, seed=2)
+    """What comes before it and after it is XLA's, on XLA's stream. The chain enlarges roundings, in
+    one column of 16 to some 0.005: so ours and JAX's own are both held against f64."""
+    w = random(16, seed=2)
 
-    def chain(f):
+    def chain(f, library):
         def run(x, w):
             for _ in range(6):
-                x = jnp.sin(f(jnp.cos(x) * 2, w)[0]) + x
+                x = library.sin(f(library.cos(x) * 2, w)[0]) + x
             return x
-        return jax.jit(run)
+        return run
 
-    ours, theirs = chain(rms), chain(in_jax)
+    ours, theirs = jax.jit(chain(rms, jnp)), jax.jit(chain(in_jax, jnp))
     for seed in range(5):
         x = random(4000, 16, seed=seed)
-        agree(ours(x, w), theirs(x, w), 1e-3, 1e-3)
+        wanted = chain(exact, np)(np.asarray(x, np.float64), w)
+        away = [np.abs(np.asarray(f(x, w), np.float64) - wanted) for f in (ours, theirs)]
+        assert away[0].mean() < 2 * away[1].mean() < 1e-4 and away[0].max() < 10 * away[1].max() + 1e-5
 
 
 def test_gradients(rms):

@@ -107,7 +107,14 @@ def both_agree(
         return
     made = run_in_runtime(loaded.session(), module, name, [x.copy() for x in inputs], scalars, results)
     for have, want in zip(made, results):
-        assert have.tobytes() == want.tobytes(), f"{name}: the runtime and the executor differ"
+        assert have.tobytes() == want.tobytes(), f"{name}: the runtime and the executor differ in {_different(have, want)}"
+
+
+def _different(have: np.ndarray, want: np.ndarray) -> str:
+    bits = [np.frombuffer(array.tobytes(), np.uint8).reshape(*array.shape, array.itemsize) for array in (have, want)]
+    places = np.argwhere((bits[0] != bits[1]).any(-1)).tolist()
+    first = tuple(places[0])
+    return f"{len(places)} of {have.size} elements, {places[0]} to {places[-1]}, first {have[first]} and {want[first]}"
 
 
 def values(random: np.random.Generator, dtype: str, shape: Sequence[int], low: float = -2.0, high: float = 2.0) -> np.ndarray:
