@@ -300,10 +300,12 @@ class Bench:
         for seed in range(3):
             head = [seed + 5, *prompt]
             for times in (first, hit, hit):
-                begin = time.perf_counter()
-                for piece in self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True, temperature=0):
-                    times.append((time.perf_counter() - begin) * 1e3)
-                    break
+                # To its end: steps of a request that was left would run before those of the next.
+                begin, pieces = time.perf_counter(), 0
+                for _piece in self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True, temperature=0):
+                    if not pieces:
+                        times.append((time.perf_counter() - begin) * 1e3)
+                    pieces += 1
         self.table.add("prefix", "first token of a prompt of 8k tokens", statistics.median(first), "ms", f"{8193 / statistics.median(first) * 1e3:.0f} tok/s")
         self.table.add("prefix", "first token after a hit of 8k tokens", statistics.median(hit), "ms", f"of {[round(x, 2) for x in hit]}")
         self._parts_of_a_hit([seed + 5, *prompt])

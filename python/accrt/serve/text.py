@@ -293,7 +293,9 @@ class Text:
         tokens that the tokenizer adds to a text."""
         if isinstance(given, str):
             ids = self._encode(name, given, special)
-        elif isinstance(given, (list, tuple)) and all(issubclass(kind, numbers.Integral) and kind is not bool for kind in set(map(type, given))):
+        elif isinstance(given, (list, tuple)) and (kinds := set(map(type, given))) <= {int}:
+            ids = list(given)
+        elif isinstance(given, (list, tuple)) and all(issubclass(kind, numbers.Integral) and kind is not bool for kind in kinds):
             ids = list(map(int, given))
         else:
             raise BadParameter(name, f"{name} is {shown(given)}, expected a string or a list of token ids", "invalid_type")
