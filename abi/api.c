@@ -50,7 +50,7 @@ static void fill_entries(accrt_api_t* own) {
 #endif
 
 accrt_status_t accrt_get_api(uint32_t version, accrt_api_t* table, size_t size_bytes) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   accrt_api_t own;
   own.struct_size = (uint32_t)sizeof own;
   own.library_version = ACCRT_VERSION;

@@ -266,7 +266,7 @@ static accrt_status_t read_text(char* text, size_t size_bytes, accrt_caps_t* cap
 
 accrt_status_t accrt_caps_parse(const char* text, size_t size_bytes,
                                 const accrt_allocator_t* allocator, accrt_caps_t* out_caps) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   accrt_caps_t caps = ACCRT_CAPS_INIT;
   void* copy;
   if (text == NULL)

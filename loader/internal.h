@@ -181,7 +181,7 @@ void accx_bundle_info(const accrt_bundle_t* bundle, accrt_bundle_info_t* out_inf
 /* ACCRT_ENTER for a public function that takes the index of a record: it refuses a NULL bundle and
  * an index beyond the table. The count is read only where there is a bundle. */
 #define ACCX_ENTER_INDEX(bundle, what, index, count_field)                                         \
-  ACCRT_TRY(accx_enter_index(__func__, (bundle), (what), (index),                                  \
+  ACCRT_TRY(accx_enter_index(ACCRT_THIS_FUNCTION, (bundle), (what), (index),                       \
                              (bundle) != NULL ? (bundle)->tables.count_field : 0))
 accrt_status_t accx_enter_index(const char* function, const accrt_bundle_t* bundle,
                                 const char* what, uint32_t index, uint32_t count);

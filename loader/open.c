@@ -120,7 +120,7 @@ accrt_status_t accrt_bundle_check(const accrt_allocator_t* allocator, const accr
                                   accrt_bundle_info_t* out_info) {
   static const accrt_bundle_options_t options = ACCRT_BUNDLE_OPTIONS_INIT;
   accrt_bundle_t* bundle;
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   if (reader == NULL || reader->read == NULL || out_info == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
                       reader == NULL         ? "reader"
@@ -189,7 +189,7 @@ accrt_status_t accrt_bundle_open_path(accrt_instance_t* instance, const char* pa
                                       accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCRT_TRY(begin_open(__func__, instance, options, path, out_bundle, &local, &bundle));
+  ACCRT_TRY(begin_open(ACCRT_THIS_FUNCTION, instance, options, path, out_bundle, &local, &bundle));
   ACCRT_TRY(finish_open(bundle, &local, accx_source_open_path(path, &bundle->source), out_bundle));
   if (bundle->tables.file_count > 0)
     bundle->folder_fd = open_folder(path);
@@ -201,7 +201,8 @@ accrt_status_t accrt_bundle_open_fd(accrt_instance_t* instance, int32_t fd,
                                     accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(
+      begin_open(ACCRT_THIS_FUNCTION, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local, accx_source_open_fd(fd, &bundle->source), out_bundle);
 }
 
@@ -211,7 +212,8 @@ accrt_status_t accrt_bundle_open_memory(accrt_instance_t* instance, const void* 
                                         accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(
+      begin_open(ACCRT_THIS_FUNCTION, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local,
                      accx_source_open_memory(data, size_bytes, release, user, &bundle->source),
                      out_bundle);
@@ -222,7 +224,8 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
                                            accrt_bundle_t** out_bundle) {
   accrt_bundle_t* bundle;
   accrt_bundle_options_t local;
-  ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
+  ACCRT_TRY(
+      begin_open(ACCRT_THIS_FUNCTION, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source),
                      out_bundle);
 }

@@ -344,7 +344,7 @@ accrt_status_t accrt_weights_open_path(accrt_instance_t* instance, const char* p
                                        const accrt_weights_options_t* options,
                                        accrt_weights_t** out_weights) {
   accrt_weights_t* weights;
-  ACCRT_TRY(begin_open(__func__, instance, options, path, out_weights, &weights));
+  ACCRT_TRY(begin_open(ACCRT_THIS_FUNCTION, instance, options, path, out_weights, &weights));
   if (!is_folder(path))
     return finish_open(weights, accx_source_open_path(path, &weights->files[0].source), path,
                        out_weights);
@@ -360,7 +360,7 @@ accrt_status_t accrt_weights_open_fd(accrt_instance_t* instance, int32_t fd,
                                      const accrt_weights_options_t* options,
                                      accrt_weights_t** out_weights) {
   accrt_weights_t* weights;
-  ACCRT_TRY(begin_open(__func__, instance, options, "weights", out_weights, &weights));
+  ACCRT_TRY(begin_open(ACCRT_THIS_FUNCTION, instance, options, "weights", out_weights, &weights));
   return finish_open(weights, accx_source_open_fd(fd, &weights->files[0].source), NULL,
                      out_weights);
 }
@@ -370,7 +370,7 @@ accrt_status_t accrt_weights_open_memory(accrt_instance_t* instance, const void*
                                          void* user, const accrt_weights_options_t* options,
                                          accrt_weights_t** out_weights) {
   accrt_weights_t* weights;
-  ACCRT_TRY(begin_open(__func__, instance, options, "weights", out_weights, &weights));
+  ACCRT_TRY(begin_open(ACCRT_THIS_FUNCTION, instance, options, "weights", out_weights, &weights));
   return finish_open(
       weights, accx_source_open_memory(data, size_bytes, release, user, &weights->files[0].source),
       NULL, out_weights);
@@ -381,7 +381,7 @@ accrt_status_t accrt_weights_open_callbacks(accrt_instance_t* instance,
                                             const accrt_weights_options_t* options,
                                             accrt_weights_t** out_weights) {
   accrt_weights_t* weights;
-  ACCRT_TRY(begin_open(__func__, instance, options, "weights", out_weights, &weights));
+  ACCRT_TRY(begin_open(ACCRT_THIS_FUNCTION, instance, options, "weights", out_weights, &weights));
   return finish_open(weights, accx_source_open_callbacks(reader, &weights->files[0].source), NULL,
                      out_weights);
 }

@@ -18,6 +18,6 @@ static const accrt_write_api_t api_table = {
 };
 
 accrt_status_t accrt_write_get_api(uint32_t version, accrt_write_api_t* table, size_t size_bytes) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   return accrt_api_fill(&api_table, sizeof api_table, version, table, size_bytes);
 }

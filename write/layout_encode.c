@@ -552,7 +552,7 @@ accrt_status_t accrt_layout_quantize(const accrt_layout_tensor_t* target, const 
                                      uint64_t row_first, uint64_t row_count,
                                      const accrt_quantize_options_t* options,
                                      accrt_quantize_report_t* out_report) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   accrt_layout_tensor_t own;
   accx_layout_view_t view;
   accrt_quantize_options_t chosen;

@@ -361,7 +361,7 @@ static accrt_status_t sign_work(work_t* work, const accrt_sign_options_t* option
 accrt_status_t accrt_bundle_sign(accrt_bundle_t* bundle, const accrt_sign_options_t* options,
                                  const char* path) {
   work_t work;
-  accrt_status_t status = begin_work(__func__, bundle, options, "options", path, &work);
+  accrt_status_t status = begin_work(ACCRT_THIS_FUNCTION, bundle, options, "options", path, &work);
   if (status == ACCRT_OK)
     status = sign_work(&work, options, path);
   return end_work(&work, status);
@@ -390,7 +390,8 @@ static accrt_status_t encrypt_work(work_t* work, const accrt_key_t* secret_key, 
 accrt_status_t accrt_bundle_encrypt(accrt_bundle_t* bundle, const accrt_key_t* secret_key,
                                     const char* path) {
   work_t work;
-  accrt_status_t status = begin_work(__func__, bundle, secret_key, "secret_key", path, &work);
+  accrt_status_t status =
+      begin_work(ACCRT_THIS_FUNCTION, bundle, secret_key, "secret_key", path, &work);
   if (status == ACCRT_OK)
     status = encrypt_work(&work, secret_key, path);
   return end_work(&work, status);
@@ -398,7 +399,7 @@ accrt_status_t accrt_bundle_encrypt(accrt_bundle_t* bundle, const accrt_key_t* s
 
 accrt_status_t accrt_bundle_decrypt(accrt_bundle_t* bundle, const char* path) {
   work_t work;
-  accrt_status_t status = begin_work(__func__, bundle, bundle, "bundle", path, &work);
+  accrt_status_t status = begin_work(ACCRT_THIS_FUNCTION, bundle, bundle, "bundle", path, &work);
   if (status == ACCRT_OK && !work.was_encrypted)
     status = refuse_state(&work);
   work.decrypts = true;

@@ -470,7 +470,7 @@ static void writer_free(accrt_bundle_writer_t* writer) {
 
 accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* options,
                                           accrt_bundle_writer_t** out_writer) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   if (out_writer == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_writer is NULL");
   *out_writer = NULL;
@@ -496,10 +496,10 @@ accrt_status_t accrt_bundle_writer_create(const accrt_bundle_writer_options_t* o
 void accrt_bundle_writer_release(accrt_bundle_writer_t* writer) {
   if (writer == NULL)
     return;
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   if (check_writer(writer) != ACCRT_OK)
     return;
-  if (!accrt_guard_enter(&writer->guard, __func__)) {
+  if (!accrt_guard_enter(&writer->guard, ACCRT_THIS_FUNCTION)) {
     (void)accrt_guard_refuse(&writer->guard, "writer");
     return;
   }

@@ -227,7 +227,7 @@ accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* oper
 /* Begins a public function, whose subject is `name` of this kind. The function is in the writer
  * until it returns. */
 #define WRITER_ENTER(writer, kind, name)                                                           \
-  ACCRT_TRY(accx_writer_begin((writer), __func__, (kind), (name)));                                \
+  ACCRT_TRY(accx_writer_begin((writer), ACCRT_THIS_FUNCTION, (kind), (name)));                     \
   WRITER_INSIDE(writer)
 #define WRITER_INSIDE(writer)                                                                      \
   accrt_guard_t* const inside_ __attribute__((cleanup(accrt_guard_leave), unused)) =               \

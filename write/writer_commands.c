@@ -705,7 +705,7 @@ accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
                                                const accrt_writer_command_t* command,
                                                accrt_writer_id_t* out_id) {
   uint32_t index = 0;
-  accrt_status_t status = accx_writer_begin(writer, __func__, NULL, NULL);
+  accrt_status_t status = accx_writer_begin(writer, ACCRT_THIS_FUNCTION, NULL, NULL);
   if (status != ACCRT_OK) {
     if (out_id != NULL)
       *out_id = 0;

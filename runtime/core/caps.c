@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 accrt_status_t accrt_query_caps(accrt_caps_t* out_caps) {
-  accrt_error_enter(__func__);
+  accrt_error_enter(ACCRT_THIS_FUNCTION);
   accrt_caps_t caps = ACCRT_CAPS_INIT;
   caps.library_version = ACCRT_VERSION;
   caps.container_major = ACCX_CONTAINER_MAJOR;

@@ -22,7 +22,7 @@ static inline bool accrt_forked(void) {
 /* Notes the public function's name for error records, and records ACCRT_ERROR_FORKED in a child
  * (one load). */
 accrt_status_t accrt_check_fork_in(const char* function);
-#define accrt_check_fork() accrt_check_fork_in(__func__)
+#define accrt_check_fork() accrt_check_fork_in(ACCRT_THIS_FUNCTION)
 /* The same without a call, for functions that take some tens of nanoseconds. */
 accrt_status_t accrt_fail_forked(void);
 static inline accrt_status_t accrt_check_fork_quick(const char* function) {
@@ -38,12 +38,12 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
   ACCRT_TRY(accrt_check_arguments(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,         \
                                   (const void* const[]){__VA_ARGS__}))
 #define ACCRT_ENTER(...)                                                                           \
-  ACCRT_TRY(accrt_enter(__func__, ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,         \
-                        (const void* const[]){__VA_ARGS__}))
+  ACCRT_TRY(accrt_enter(ACCRT_THIS_FUNCTION, ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT),            \
+                        #__VA_ARGS__, (const void* const[]){__VA_ARGS__}))
 #else
 #define ACCRT_ENTER(...)                                                                           \
   do {                                                                                             \
-    accrt_error_enter(__func__);                                                                   \
+    accrt_error_enter(ACCRT_THIS_FUNCTION);                                                        \
     ACCRT_CHECK(__VA_ARGS__);                                                                      \
   } while (0)
 #define ACCRT_CHECK(...)                                                                           \
@@ -53,7 +53,7 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
                                 (const void* const[]){__VA_ARGS__});                               \
   } while (0)
 #endif
-/* The same in a helper of several entry points, which pass their __func__. */
+/* The same in a helper of several entry points, which pass their ACCRT_THIS_FUNCTION. */
 #define ACCRT_ENTER_AS(function, ...)                                                              \
   ACCRT_TRY(accrt_enter((function), ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,       \
                         (const void* const[]){__VA_ARGS__}))
@@ -62,7 +62,7 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
  * it. The library calls accrt_inner_... alone, so a record names what the user called
  * (tests/python/test_entry_points.py). */
 #define ACCRT_ENTER_INNER(call)                                                                    \
-  accrt_error_enter(__func__);                                                                     \
+  accrt_error_enter(ACCRT_THIS_FUNCTION);                                                          \
   return call
 accrt_status_t accrt_check_arguments(accrt_error_place_t place, const char* names,
                                      const void* const* arguments);

@@ -204,9 +204,9 @@ accrt_status_t accrt_instance_trust_key_with(accrt_instance_t* instance,
   /* Add the restriction first, so that the key is never trusted without it. */
   accrt_status_t status = ACCRT_OK;
   if (own.roles != 0 && own.roles != both)
-    status = add_called(instance, __func__, public_key, NULL, &role);
+    status = add_called(instance, ACCRT_THIS_FUNCTION, public_key, NULL, &role);
   if (status == ACCRT_OK && own.not_after_s != 0)
-    status = add_called(instance, __func__, public_key, NULL, &end);
+    status = add_called(instance, ACCRT_THIS_FUNCTION, public_key, NULL, &end);
   return status == ACCRT_OK ? add_key(instance, public_key) : status;
 }
 
@@ -215,7 +215,7 @@ accrt_status_t accrt_instance_revoke_key(accrt_instance_t* instance, const accrt
   ACCRT_ENTER(instance, public_key);
   accrt_trust_fact_t fact = {.kind = ACCRT_FACT_REVOKED,
                              .time_s = now_s(accrt_instance_trust_store(instance))};
-  return add_called(instance, __func__, public_key, reason, &fact);
+  return add_called(instance, ACCRT_THIS_FUNCTION, public_key, reason, &fact);
 }
 
 accrt_status_t accrt_instance_trust_floor(accrt_instance_t* instance, const char* name,
@@ -223,7 +223,7 @@ accrt_status_t accrt_instance_trust_floor(accrt_instance_t* instance, const char
   ACCRT_ENTER(instance, name);
   accrt_trust_fact_t fact = {.kind = ACCRT_FACT_FLOOR, .version = version};
   if (accrt_trust_is_name(name))
-    return add_called(instance, __func__, NULL, name, &fact);
+    return add_called(instance, ACCRT_THIS_FUNCTION, NULL, name, &fact);
   return ACCRT_FAIL(INVALID_ARGUMENT,
                     "name is '%.140s': expected 1 to %u bytes, without spaces or controls", name,
                     ACCRT_TRUST_NAME_BYTES - 1);

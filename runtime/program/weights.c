@@ -444,18 +444,20 @@ accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
                                                  const accrt_weight_t* weights,
                                                  uint32_t weight_count, uint32_t weight_size_bytes,
                                                  const accrt_budget_t* budget) {
-  return swap_tensors(__func__, program, weights, weight_count, weight_size_bytes, budget);
+  return swap_tensors(ACCRT_THIS_FUNCTION, program, weights, weight_count, weight_size_bytes,
+                      budget);
 }
 
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
-  return swap_tensors(__func__, program, weights, weight_count, weight_size_bytes, NULL);
+  return swap_tensors(ACCRT_THIS_FUNCTION, program, weights, weight_count, weight_size_bytes, NULL);
 }
 
 accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
                                           uint32_t weight_count, const char* const* names,
                                           uint32_t name_count, uint32_t flags) {
-  return load_sources(__func__, program, weights, weight_count, names, name_count, flags, NULL);
+  return load_sources(ACCRT_THIS_FUNCTION, program, weights, weight_count, names, name_count, flags,
+                      NULL);
 }
 
 accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
@@ -463,5 +465,6 @@ accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
                                                  uint32_t weight_count, const char* const* names,
                                                  uint32_t name_count, uint32_t flags,
                                                  const accrt_budget_t* budget) {
-  return load_sources(__func__, program, weights, weight_count, names, name_count, flags, budget);
+  return load_sources(ACCRT_THIS_FUNCTION, program, weights, weight_count, names, name_count, flags,
+                      budget);
 }

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = {"api.def": ("runtime", "loader", "format"), "write.def": ("write",)}
 #: ACCRT_ENTER, and what is made of it for records with an index, for recordings, for files that are
 #: opened, for writers, and for two functions that differ in a budget.
-BEGINNINGS = re.compile(r"\b(ACCRT_ENTER(_AS|_INNER)?|ACCX_ENTER_INDEX|ENTER_RECORDING|begin_open|begin_work|accx_writer_begin|WRITER_(ENTER|ENTER_FOR|BEGIN))\(|\b(swap_tensors|load_sources)\(__func__")
+BEGINNINGS = re.compile(r"\b(ACCRT_ENTER(_AS|_INNER)?|ACCX_ENTER_INDEX|ENTER_RECORDING|begin_open|begin_work|accx_writer_begin|WRITER_(ENTER|ENTER_FOR|BEGIN))\(|\b(swap_tensors|load_sources)\(ACCRT_THIS_FUNCTION")
 #: function: why it has no such beginning.
 OTHERS = {
     "accrt_last_error": "it must not replace the record that it gives",
@@ -53,7 +53,7 @@ def test_what_begins_otherwise_still_notes_its_name():
     for path in sources(folder for folders in FOLDERS.values() for folder in folders):
         for name, _, body in FUNCTION.findall(path.read_text()):
             if name in OTHERS and name not in ("accrt_last_error", "accrt_set_error"):
-                assert "accrt_error_enter(__func__)" in body or "accrt_check_fork()" in body, name
+                assert "accrt_error_enter(ACCRT_THIS_FUNCTION)" in body or "accrt_check_fork()" in body, name
 
 
 def status_functions(listed):

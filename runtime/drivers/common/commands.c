@@ -136,7 +136,7 @@ static accrt_status_t check_open(const accrt_commands_t* commands) {
 
 /* First lines of a function that records. */
 #define ENTER_RECORDING(commands, out_index)                                                       \
-  ACCRT_TRY(enter_recording((commands), __func__, (out_index)));                                   \
+  ACCRT_TRY(enter_recording((commands), ACCRT_THIS_FUNCTION, (out_index)));                        \
   ACCRT_GUARD(&(commands)->guard, "command list");                                                 \
   ACCRT_TRY(check_open(commands))
 

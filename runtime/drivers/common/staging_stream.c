@@ -263,7 +263,7 @@ accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd, uint64
   const bool direct = is_host_place(stream, target, &address);
   const accrt_staged_t staged = {.direction = ACCRT_STAGING_TO_DEVICE,
                                  .direct = direct,
-                                 .name = __func__,
+                                 .name = ACCRT_THIS_FUNCTION,
                                  .move = read_piece,
                                  .release = release_reading,
                                  .user = reading,

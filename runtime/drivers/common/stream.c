@@ -51,7 +51,7 @@ accrt_status_t accrt_stream_hand_over(accrt_stream_t* stream) {
   accrt_mutex_unlock(&stream->lock);
   ACCRT_TRY(have_way ? ACCRT_OK : make_way(stream));
   const accrt_request_t request = {
-      .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = stream->way, .value = value};
+      .kind = ACCRT_OP_WAIT, .name = ACCRT_THIS_FUNCTION, .semaphore = stream->way, .value = value};
   return accrt_stream_enqueue(stream, &request, NULL);
 }
 

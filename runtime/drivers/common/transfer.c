@@ -298,7 +298,7 @@ accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_pla
                                          const accrt_copy_region_t* region) {
   ACCRT_ENTER(stream, source, target, region);
   accrt_copy_region_t own = *region;
-  return enqueue_copy(stream, source, target, &own, __func__);
+  return enqueue_copy(stream, source, target, &own, ACCRT_THIS_FUNCTION);
 }
 
 accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
