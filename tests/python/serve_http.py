@@ -90,6 +90,11 @@ class Served:
         stats = self.engine.stats()
         return stats["running"] + stats["waiting"] + stats["preempted"]
 
+    def submitted(self):
+        """How much the engine was given so far. Who waits until a request has come waits for more of
+        this: a short request may have ended before anybody sees the server busy."""
+        return self.engine.stats()["submitted"]
+
     def at_rest(self):
         """Nothing is held: no connection, no job, no body, no sequence, no page."""
         stats = self.engine.stats()

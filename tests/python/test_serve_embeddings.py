@@ -141,7 +141,7 @@ def test_a_client_that_leaves_ends_its_request():
     with serve_http.served(model={"step_ns": 20_000_000}) as slow:
         with slow.connect() as client:
             client.sendall(post(EMBEDDINGS, {"input": ["x" * 3000] * 50, "pooling": "mean"}))
-            assert until(slow.busy)
+            assert until(slow.submitted)
         assert until(lambda: not slow.busy())
 
 
