@@ -503,7 +503,7 @@ def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
             answer = Answer(server.raw(post(COMPLETIONS, {"prompt": "panic", "max_tokens": 2})))
             assert answer.status == 500 and answer.error["code"] == "internal"
         assert Answer(server.raw(post(COMPLETIONS, {"prompt": "x", "max_tokens": 2}))).status == 200
-        assert Answer(server.raw(get("/health"))).status == 200
+        assert until(lambda: Answer(server.raw(get("/health"))).status == 200)
     assert "index out of bounds" in capsys.readouterr().err
 
 
@@ -520,7 +520,7 @@ def test_health_fails_when_nobody_takes_requests(monkeypatch):
             assert Answer(server.raw(get("/health"))).error["code"] == "workers_stuck"
             free.set()
             assert Answer(read_all(second)).status == 200
-        assert Answer(server.raw(get("/health"))).status == 200
+        assert until(lambda: Answer(server.raw(get("/health"))).status == 200)
 
 
 # ---- clients that leave, stall, dawdle -----------------------------------------------------------
@@ -844,7 +844,7 @@ def test_servers_come_and_go():
     for _ in range(5):
         with served() as server:
             assert Answer(server.raw(get("/health"))).status == 200
-    assert descriptors() == before
+    assert until(lambda: descriptors() <= before)  # fewer, where what other tests made has gone
     with served() as server, pytest.raises(OSError, match="cannot listen"):
         serve.Server(server.engine, serve.simulated().text, name="x", port=server.port)
 
