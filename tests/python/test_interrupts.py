@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import weakref
 
 import numpy as np
@@ -64,8 +65,8 @@ def fire():
 
 def interrupted(name, wait):
     timer = threading.Thread(target=fire)
-    timer.start()
     try:
+        timer.start()
         wait()
         print(name, "ended by itself")
     except KeyboardInterrupt:
@@ -145,8 +146,8 @@ def interrupted(name, work, after_s=0.15):
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
     timer = threading.Thread(target=fire)
-    timer.start()
     try:
+        timer.start()
         work()
         print(name, "ended by itself")
     except KeyboardInterrupt:
@@ -162,7 +163,14 @@ for _ in range(500):
 long_plan = os.path.join(folder, "plan.accx")
 b.write(long_plan)
 
-# Fast machines take the default's 2^26 steps in less than 0.2 s. estimate() has that limit always.
+# Fast machines take the default's 2^26 steps in less than 0.2 s. estimate() has that limit always,
+# so it may have to be asked again before the signal comes.
+def estimates():
+    while True:
+        try:
+            program.estimate("main")
+        except accrt.BudgetError:
+            pass
 program = accrt.Program(long_plan)
 def unlimited():
     return program.session(budget=accrt.Budget(max_steps=math.inf))
@@ -174,7 +182,7 @@ session = unlimited()
 interrupted("warmup", lambda: session.warmup("main"))
 session = unlimited()
 interrupted("submit", lambda: session.main.bind().submit())
-interrupted("estimate", lambda: program.estimate("main"), 0.03)
+interrupted("estimate", estimates)
 
 # Whatever opens: a file of seconds of digests would be large, so the work is a foreign call that sleeps.
 sleeps = threading.Event()
@@ -236,6 +244,18 @@ def long_plan(levels: int = 10):
     return b.to_bytes()
 
 
+def ends_at(limit: float, margin: float, work) -> None:
+    """Work with a limit ends when that is over. A machine with much to do may let it wait, so it is
+    asked again: what is late by itself is late each time."""
+    took: list[float] = []
+    while not took or took[-1] >= limit + margin and len(took) < TRIES:
+        begin = time.monotonic()
+        work()
+        took.append(time.monotonic() - begin)
+    print(f"limit {limit} s: {took}")
+    assert limit <= min(took) < limit + margin
+
+
 @pytest.mark.parametrize("limit", [0.001, 0.02, 0.12])
 def test_plans_end_at_the_limit_of_their_call(limit):
     """A plan that takes seconds is given up at the call's own limit; nothing ran, and the session
@@ -245,13 +265,13 @@ def test_plans_end_at_the_limit_of_their_call(limit):
     # limit.
     session = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(max_steps=math.inf))
     call = session.main.bind()
-    for _ in range(2):
-        begin = time.monotonic()
+
+    def limited():
         with pytest.raises(accrt.TimeoutError, match=rf"planning 'main'.*longer than its limit of {round(limit * 1e9)} ns"):
             call.run(limit)
-        took = time.monotonic() - begin
-        print(f"limit {limit} s: {took:.4f} s")
-        assert limit <= took < limit + 0.8
+
+    for _ in range(2):
+        ends_at(limit, 0.8, limited)
     assert session.error is None
     budgeted = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(timeout=0.03, max_steps=math.inf))
     for run in (budgeted.main, lambda: budgeted.main.bind().run(60)):
@@ -264,8 +284,9 @@ def test_an_event_loop_runs_on_while_a_plan_is_made():
     import asyncio
 
     import accrt
-    session = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(max_steps=math.inf, timeout=5))
-    ticks, took = 0, 0.0
+    budget = accrt.Budget(max_steps=math.inf, timeout=20)
+    session = accrt.Program(accrt.Bundle(long_plan())).session(budget=budget)
+    ticks = 0
 
     async def tick():
         nonlocal ticks
@@ -274,27 +295,31 @@ def test_an_event_loop_runs_on_while_a_plan_is_made():
             ticks += 1
 
     async def main():
-        nonlocal took
         ticking = asyncio.ensure_future(tick())
-        begin = time.monotonic()
+        waiting = asyncio.ensure_future(session.main.call_async())
+        while ticks < 3:
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(session.main.call_async(), 0.3)
-        took = time.monotonic() - begin
+            await asyncio.wait_for(waiting, 0.1)
         ticking.cancel()
+        budget.cancel()  # else the plan takes its 20 s
 
     asyncio.run(main())
-    print(f"wait_for(0.3) took {took:.3f} s, {ticks} ticks")
-    assert 0.3 <= took < 2 and ticks >= 3
 
 
-def cancelled_while_planning(session, *arguments) -> None:
-    """A call_async that is cancelled while another thread makes its plan."""
+def cancelled_while_planning(session, *arguments) -> bool:
+    """A call_async that is cancelled while another thread makes its plan. Whether it was: on a busy
+    machine the plan may be made first."""
     import asyncio
 
     async def main():
-        with pytest.raises(asyncio.TimeoutError):
+        try:
             await asyncio.wait_for(session.main.call_async(*arguments), 0.02)
-    asyncio.run(main())
+        except asyncio.TimeoutError:
+            return True
+        return False
+    return asyncio.run(main())
 
 
 def once_free(session, *arguments):
@@ -315,14 +340,17 @@ def test_the_plan_of_a_cancelled_call_is_made_and_kept():
     """The other thread makes it to its end, and nothing is lost: the next call has it, and what the
     cancelled one was given goes."""
     import accrt
-    session = accrt.Program(accrt.Bundle(planned_for_long(x=True))).session()
-    x = np.full(4, 3, np.uint8)
+    program = accrt.Program(accrt.Bundle(planned_for_long(x=True)))
+    for _ in range(20):
+        session, x = program.session(), np.full(4, 3, np.uint8)
+        if was_cancelled := cancelled_while_planning(session, x):
+            break
+    assert was_cancelled
     given = weakref.ref(x)
-    cancelled_while_planning(session, x)
     del x
     y = once_free(session, np.full(4, 9, np.uint8))
     assert y.numpy().tolist() == [9] * 4
-    assert session.main.bind(np.full(4, 5, np.uint8))._plan_within(1)  # in no time: it is there
+    assert session.main.bind(np.full(4, 5, np.uint8))._plan_within(1)  # in a nanosecond: it is there
     end = time.monotonic() + 60
     while given() is not None and time.monotonic() < end:  # until the other thread is over
         gc.collect()
@@ -337,7 +365,7 @@ def test_a_budget_ends_the_plan_of_a_cancelled_call():
 
     def is_in_use():
         try:
-            cancelled_while_planning(session)
+            assert cancelled_while_planning(session)
             session.main.bind().run(0.05)  # without a limit, it would never end
         except accrt.TimeoutError:
             return False  # the other thread had not begun: then once more
@@ -391,12 +419,10 @@ def test_a_run_is_left_at_its_limit(long_call):
     import accrt
     session, call, y = long_call
     for limit in (0.0, 0.001, 0.02, 0.12):
-        begin = time.monotonic()
-        with pytest.raises(accrt.TimeoutError, match="steps"):
-            call.run(limit)
-        took = time.monotonic() - begin
-        print(f"limit {limit} s: {took:.4f} s")
-        assert limit <= took < limit + 1
+        def limited():
+            with pytest.raises(accrt.TimeoutError, match="steps"):
+                call.run(limit)  # noqa: B023
+        ends_at(limit, 1, limited)
     session.cancel()
     session.reset()
 
@@ -404,13 +430,16 @@ def test_a_run_is_left_at_its_limit(long_call):
 def test_cancelled_calls_say_so(long_call):
     import accrt
     session, call, y = long_call
-    timer = threading.Timer(0.15, session.cancel)
-    timer.start()
-    with pytest.raises(accrt.CancelledError, match="cancelled") as caught:
-        call()
-    timer.join()
-    assert caught.value.submission
-    print(caught.value.message)
+
+    def make(after_s):
+        if session.error:
+            session.reset()
+            for _ in range(10):
+                call.submit()
+        return types.SimpleNamespace(session=session, after_s=after_s)
+
+    _work, error = cancelled(make, while_it_waits(lambda work: call()))
+    assert type(error) is accrt.CancelledError and "cancelled" in error.message and error.submission
     assert isinstance(session.error, accrt.CancelledError)
     with pytest.raises(accrt.PoisonedError, match="cancelled"):
         call()
@@ -497,13 +526,40 @@ def test_cancelled_streams_fail_what_they_would_have_signalled(long_call):
     session.reset()
 
 
-async def awaited(session, wait):
+async def awaited(work, wait):
     """One task that waits while another cancels."""
     import asyncio
     task = asyncio.create_task(wait())
-    await asyncio.sleep(0.02)
-    session.cancel()
+    await asyncio.sleep(work.after_s)
+    work.session.cancel()
     return await task
+
+
+def cancelled(busy, wait):
+    """Busy work that is cancelled while somebody waits for it, and what the wait raises. A call that
+    is enqueued after the cancel is refused, as the session has failed: on a busy machine that may
+    happen, and it is tried again with more time."""
+    import accrt
+    for after_s in (0.02, 0.2, 2, 10):
+        work = busy(after_s)
+        try:
+            wait(work)
+        except accrt.Error as error:
+            if "the session failed before" not in error.message:
+                return work, error
+    raise AssertionError("each call was refused")
+
+
+def while_it_waits(wait):
+    """The same in one thread, while another one cancels."""
+    def waits(work):
+        timer = threading.Timer(work.after_s, work.session.cancel)
+        timer.start()
+        try:
+            wait(work)
+        finally:
+            timer.join()
+    return waits
 
 
 #: Every way to wait for the work of a session: what waits, and whether it is an object that failed
@@ -514,30 +570,31 @@ WAITS = {
     "synchronize": (lambda s: s.session.stream.synchronize(), False), "synchronize within": (lambda s: s.session.stream.synchronize(60), False),
     "semaphore": (lambda s: s.semaphore.wait(1), True), "semaphore within": (lambda s: s.semaphore.wait(1, 60), True),
     "semaphore spinning": (lambda s: s.semaphore.wait(1, policy="spin"), True),
-    "semaphore in an event loop": (lambda s: __import__("asyncio").run(awaited(s.session, lambda: s.semaphore.wait_async(1))), True),
+    "semaphore in an event loop": (lambda s: __import__("asyncio").run(awaited(s, lambda: s.semaphore.wait_async(1))), True),
     "event": (lambda s: s.event.synchronize(), True), "event within": (lambda s: s.event.synchronize(60), True),
-    "call in an event loop": (lambda s: __import__("asyncio").run(awaited(s.session, lambda: s.session.steps.call_async(s.x, s.y, 1000))), False),
+    "call in an event loop": (lambda s: __import__("asyncio").run(awaited(s, lambda: s.session.steps.call_async(s.x, s.y, 1000))), False),
 }
 
 
 @pytest.fixture
 def busy(golden_bundle):
-    """A session with work of some tenths of a second, and behind that a wait that nobody ends: on a
-    busy machine, too, the work is not done when it is cancelled."""
-    import types
-
+    """Makes a session with work of some tenths of a second, and behind that a wait that nobody ends:
+    on a busy machine, too, the work is not done when it is cancelled, so many seconds later."""
     import accrt
     instance = accrt.Instance(host_code="all", options={"host.threads": 2})
-    session = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host")).session()
-    x, y = np.ones(1 << 18, np.float32), np.zeros(1 << 18, np.float32)
-    found = types.SimpleNamespace(session=session, x=x, y=y, call=session.steps.bind(x, y, 1000), semaphore=accrt.Semaphore(instance),
-                                  never=accrt.Semaphore(instance), event=accrt.Event(session.program.device))
-    for _ in range(4):
-        found.call.submit()
-    session.stream.wait(found.never, 1)
-    found.call.submit(signals=[(found.semaphore, 1)])
-    session.stream.record(found.event)
-    return found
+    program = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host"))
+
+    def make(after_s):
+        session, x, y = program.session(), np.ones(1 << 18, np.float32), np.zeros(1 << 18, np.float32)
+        found = types.SimpleNamespace(session=session, x=x, y=y, call=session.steps.bind(x, y, 1000), semaphore=accrt.Semaphore(instance),
+                                      never=accrt.Semaphore(instance), event=accrt.Event(program.device), after_s=after_s)
+        for _ in range(4):
+            found.call.submit()
+        session.stream.wait(found.never, 1)
+        found.call.submit(signals=[(found.semaphore, 1)])
+        session.stream.record(found.event)
+        return found
+    return make
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -547,19 +604,15 @@ def test_every_wait_says_that_the_work_was_cancelled(busy, name):
 
     import accrt
     wait, carries = WAITS[name]
-    timer = threading.Timer(0.02, busy.session.cancel)
-    timer.start()
-    with pytest.raises(accrt.CancelledError, match="cancelled") as caught:
-        wait(busy)
-    timer.join()
-    error = caught.value
+    work, error = cancelled(busy, wait if "event loop" in name else while_it_waits(wait))
+    assert isinstance(error, accrt.CancelledError) and "cancelled" in str(error)
     assert not isinstance(error, asyncio.CancelledError)
     assert isinstance(error, accrt.PoisonedError) == carries and (type(error) is accrt.CancelledWorkError) == carries
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and again.message == error.message and again.name == error.name
     with pytest.raises(accrt.CancelledError):
-        busy.session.stream.synchronize()
-    for look in (lambda: busy.semaphore.wait(1, 0), busy.event.done, busy.session.stream.done):
+        work.session.stream.synchronize()
+    for look in (lambda: work.semaphore.wait(1, 0), work.event.done, work.session.stream.done):
         with pytest.raises(accrt.CancelledWorkError):
             look()
 
@@ -570,15 +623,17 @@ def test_tasks_of_cancelled_work_fail_as_others_do(busy):
 
     import accrt
 
-    async def go():
-        tasks = [asyncio.create_task(busy.session.steps.call_async(busy.x, np.zeros_like(busy.y), 1000)) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        busy.session.cancel()
+    async def go(work):
+        tasks = [asyncio.create_task(work.session.steps.call_async(work.x, np.zeros_like(work.y), 1000)) for _ in range(2)]
+        await asyncio.sleep(work.after_s)
+        work.session.cancel()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert not any(task.cancelled() for task in tasks)
-        return found
+        assert all(isinstance(error, accrt.Error) for error in found)
+        raise next((error for error in found if type(error) is not accrt.CancelledError), found[0])
 
-    assert [type(error) for error in asyncio.run(go())] == [accrt.CancelledError] * 2
+    _work, error = cancelled(busy, lambda work: asyncio.run(go(work)))
+    assert type(error) is accrt.CancelledError
 
 
 def test_what_a_kernel_says_comes_through_await():
@@ -642,9 +697,10 @@ def test_threads_that_share_a_session_are_told(long_call):
     import accrt
     session, call, _ = long_call
     call.submit()
+    over = threading.Event()
 
     def wait():
-        while True:
+        while not over.is_set():
             try:
                 call.wait(60)
             except accrt.InvalidStateError:
@@ -661,8 +717,9 @@ def test_threads_that_share_a_session_are_told(long_call):
         except accrt.InvalidStateError as error:
             refused = error
     session.cancel()
+    over.set()  # where all work was done before
     thread.join()
-    assert "in use" in refused.message
+    assert refused and "in use" in refused.message
     session.reset()
 
 
@@ -730,4 +787,4 @@ def test_the_end_of_the_interpreter_cancels_what_takes_too_long(golden_bundle, t
     assert out.returncode == 0 and out.stderr == "", (out.returncode, out.stderr)
     took = time.monotonic() - begin
     print(f"{threads} threads: {took:.1f} s")
-    assert took < 15
+    assert took < 30
