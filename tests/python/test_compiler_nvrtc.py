@@ -123,8 +123,10 @@ def hostile(stub, monkeypatch):
     ("an exit", "ended its process: exit code 0"), ("a close", "ended its process|takes longer than 2 seconds"), ("a print", None)])  # fmt: skip
 def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
     """By what the compiler does, by its messages, and with nothing left in this process."""
-    monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", 2.0)
+    ordinary = _nvrtc.COMPILE_SECONDS
     monkeypatch.setattr(_nvrtc, "COMPILE_BYTES", 256 << 20)
+    if message and "2 seconds" in message:  # what ends in time has more, on a busy machine too
+        monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", 2.0)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     unit = CudaSource(text=f'extern "C" __global__ void one() {{}}  // {what}\n')
     if message is None:
@@ -135,9 +137,11 @@ def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
         assert "compute_80" in str(caught.value) and len(str(caught.value)) < 6000
         with pytest.raises(accrt.CompileError, match=message):
             accrt.Kernel.from_cuda(unit.text, "one", [("x", "read f32")], None, arch="sm_80")
+        monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", ordinary)
     assert nvcc.compile_unit(CudaSource(text='extern "C" __global__ void two() {}\n'), "compute_80") == b"// made of nothing\n\0"
-    # Of the largest child of all tests here.
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 700 << 10)
+    # Of the largest child of all tests here, which begins with this process's.
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, own, 700 << 10)
 
 
 def test_ctrl_c_ends_a_compilation(hostile):

@@ -586,8 +586,9 @@ def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
             template.render(MESSAGES)
         assert len(str(caught.value)) < 5000
         del template
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own < 64 << 10
-    assert peak_of_children() <= max(before, 400 << 10)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - own < 64 << 10
+    assert peak_of_children() <= max(before, after, 400 << 10)  # a child's begins with its parent's
 
 
 def test_templates_go_on_after_a_limit():
