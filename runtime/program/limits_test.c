@@ -22,7 +22,7 @@ static const void* query_null(uint32_t max_abi) {
 #define LISTS 8u
 #define LIMIT_NS (10 * MS)
 /* Allowance for a busy machine. The test also checks that some workgroups did not run. */
-#define LATE_NS (1000 * MS)
+#define LATE_NS (20000 * MS)
 
 /* ---- A kernel that takes its time ---- */
 
@@ -410,7 +410,9 @@ static void cancels_meet_everything(void** state) {
     unsigned complete = 0, ended = 0;
     assert_int_equal(pthread_create(&thread, NULL, keep_cancelling, &storm), 0);
     const uint64_t end_ns = now_ns() + 300 * MS;
-    for (unsigned round = 0; now_ns() < end_ns; ++round) {
+    /* On a busy machine nothing may have been cancelled by then. */
+    for (unsigned round = 0; now_ns() < end_ns || (ended == 0 && now_ns() < end_ns + LATE_NS);
+         ++round) {
       const uint64_t limit_ns = round % 3 == 0 ? FOREVER : round % 3 == 1 ? MS : 0;
       accrt_status_t status =
           accrt_stream_run(p.stream, few, NULL, 0, sizeof(accrt_binding_t), limit_ns);

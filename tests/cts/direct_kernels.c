@@ -163,7 +163,7 @@ static int32_t wait_for_the_host(const accrt_kernel_environment_t* environment,
   (void)environment;
   (void)dispatch;
   (void)workgroup;
-  const uint64_t deadline = cts_now_ns() + 2 * CTS_SECOND;
+  const uint64_t deadline = cts_now_ns() + direct_patience_ns() / 4;
   while (!atomic_load(&gate_is_open)) {
     if (cts_now_ns() > deadline) {
       atomic_store(&gave_up, true);

@@ -54,7 +54,7 @@ def free_port():
     raise AssertionError("no port is free")
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Whether it becomes true. The limit is for what never does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -74,7 +74,7 @@ class Served:
 
     def connect(self, receive_bytes=None):
         client = socket.socket()
-        client.settimeout(30)
+        client.settimeout(120)
         if receive_bytes:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         client.connect(("127.0.0.1", self.port))

@@ -21,7 +21,7 @@ def work(seconds):
 
 @pytest.fixture(scope="module")
 def inner():
-    work(0.15)
+    work(0.3)
 
 @pytest.fixture(scope="module")
 def outer(inner):
@@ -34,7 +34,7 @@ def test_waits():
     time.sleep(0.15)
 
 def test_child():
-    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.4: pass"], check=True)
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.9: pass"], check=True)
 """
 
 
@@ -50,6 +50,6 @@ def test_seconds_of_processors(tmp_path, workers):
     said = subprocess.run(command, env={**plain, "PYTHONPATH": str(Path(__file__).parent), "ACCRT_TEST_COSTS": "2"}, **given).stdout
     found = re.findall(r"^ +(\d+\.\d)  (\S+(?: of \S+)?)$", said, re.M)
     assert [name for _seconds, name in found] == ["test_it.py", "test_it.py::test_child", "test_it.py::test_first", "inner of test_it.py", "outer of test_it.py"]
-    least = dict(zip((name for _seconds, name in found), (0.65, 0.4, 0.25, 0.15, 0.1)))
+    least = dict(zip((name for _seconds, name in found), (1.3, 0.9, 0.4, 0.3, 0.1)))
     assert all(float(seconds) >= least[name] - 0.05 for seconds, name in found), said
     assert "seconds of processors" not in subprocess.run(command, env={**plain, "PYTHONPATH": str(Path(__file__).parent)}, **given).stdout

@@ -2,6 +2,7 @@
 what hostile code would."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -597,23 +598,36 @@ def test_a_limit_that_is_none_is_refused(hostile, limits):
         accrt.load(hostile, sandbox=limits)
 
 
+@contextlib.contextmanager
+def limited(bundle, seconds):
+    """A sandbox that has answered within its limit, and the limit: on a busy machine a longer one."""
+    for _ in range(6):
+        with accrt.load(bundle, sandbox={"timeout": seconds}) as confined:
+            try:
+                assert np.array_equal(confined.f(X, 0), X)
+            except accrt.TimeoutError:
+                seconds *= 2
+                continue
+            yield confined, f"{seconds:g} s"
+            return
+    pytest.fail(f"no answer within {seconds / 2} seconds")
+
+
 def test_a_time_limit_ends_code_that_sleeps(hostile):
     for mode in (31, 34, 35, 37):
-        with accrt.load(hostile, sandbox={"timeout": 0.5}) as confined:
-            assert np.array_equal(confined.f(X, 0), X)
+        with limited(hostile, 0.5) as (confined, limit):
             begin = time.monotonic()
-            with pytest.raises(accrt.TimeoutError, match="0.5 s"):
+            with pytest.raises(accrt.TimeoutError, match=re.escape(limit)):
                 confined.f(X, mode)
-            assert time.monotonic() - begin < 5
-            with pytest.raises(accrt.InvalidStateError, match="0.5 s"):
+            assert time.monotonic() - begin < 30  # it would sleep for ever
+            with pytest.raises(accrt.InvalidStateError, match=re.escape(limit)):
                 confined.f(X, 0)
 
 
 def test_code_that_hangs_up_has_the_time_that_is_left_whatever_becomes_of_its_threads(hostile):
     """The thread that waits for its owner's end may begin late, or again: what the code closed is
     not its owner's end."""
-    with accrt.load(hostile, sandbox={"timeout": 1.5}) as confined:
-        assert np.array_equal(confined.f(X, 0), X)
+    with limited(hostile, 1.5) as (confined, limit):
         process = confined._process
 
         def stop() -> None:
@@ -621,7 +635,7 @@ def test_code_that_hangs_up_has_the_time_that_is_left_whatever_becomes_of_its_th
                 os.kill(process.pid, wake)
                 time.sleep(0.1)
         threading.Timer(0.5, stop).start()
-        with pytest.raises(accrt.TimeoutError, match="1.5 s"):
+        with pytest.raises(accrt.TimeoutError, match=re.escape(limit)):
             confined.f(X, 37)
 
 

@@ -79,20 +79,35 @@ def test_progress_on_a_terminal(verb, large, out):
         assert re.fullmatch(r"512 MiB of 512 MiB: w7|512\.0+ MiB of 512\.0+ MiB: w7", told[-1]), told[-1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_interrupt_leaves_nothing(verb, number, large, out):
+def at_it(arguments, large, out):
+    """A process that is stopped while it writes. None: it was done before it was stopped, as this
+    one did not run meanwhile."""
     (out / "o.accx").write_bytes(b"what was there")
     # A shell that runs the tests in the background has SIGINT ignored, which programs inherit, and
     # the tool leaves it so.
-    process = subprocess.Popen(
-        [str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
-    deadline = time.monotonic() + 60
-    while len(os.listdir(out)) < 2 and time.monotonic() < deadline:
+    process = subprocess.Popen([str(ACCX), *arguments, str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
+    while len(os.listdir(out)) < 2 and process.poll() is None:
         time.sleep(0.005)
-    assert process.poll() is None and len(os.listdir(out)) == 2  # it is at it
+    process.send_signal(signal.SIGSTOP)
+    if process.poll() is None:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    if process.poll() is None and len(os.listdir(out)) == 2:
+        return process
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(60) == 0, process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
+    return None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_interrupt_leaves_nothing(verb, number, large, out):
+    process = next((found for found in (at_it(VERBS[verb], large, out) for _ in range(20)) if found), None)
+    assert process, "each time all was written at once"
     process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
     told = process.communicate(timeout=60)
     assert process.returncode == -number and told == (b"", b"")
     assert os.listdir(out) == ["o.accx"] and (out / "o.accx").read_bytes() == b"what was there"

@@ -128,7 +128,7 @@ def in_zsh_terminal(keys):
         read(rb"\nready|\rready", 60)
         seen = b""
         os.write(terminal, keys.encode())
-        read(rb"inspect|no-host-code", 20)
+        read(rb"inspect|no-host-code", 60)
         return seen.decode(errors="replace").replace("\a", "")
     finally:
         os.kill(pid, 9)

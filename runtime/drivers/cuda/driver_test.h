@@ -26,7 +26,7 @@
 #define IMAGE_PTX 3u
 #define IMAGE_FATBIN 4u
 #define MIB (UINT64_C(1) << 20)
-#define PATIENCE_NS UINT64_C(5000000000)
+#define PATIENCE_NS UINT64_C(60000000000)
 #define LATE_NS UINT64_C(20000000)
 
 /* ---- The stand-in ---- */
