@@ -20,13 +20,13 @@ import time
 import pytest
 import rotation
 import serve_http
-from serve_http import Answer, post, read_all, served
+from serve_http import Answer, post, read_all, served, until
 
 serve_http.need_server()
 
 import accrt  # noqa: E402
 from accrt import _limited, serve  # noqa: E402
-from accrt.serve import grammar, parameters  # noqa: E402
+from accrt.serve import grammar, parameters, turns  # noqa: E402
 
 SEED = rotation.SEED
 WHOLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}, "required": ["name", "age"],
@@ -149,41 +149,207 @@ def test_a_grammar_that_was_too_complex_is_not_tried_again_at_once(monkeypatch):
     assert tried == ["a", "b", "a"]
 
 
-def test_grammars_wait_for_their_turn(monkeypatch):
-    monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 0.3)
-    turns, held, ended, said = grammar.Turns(1), threading.Event(), threading.Event(), queue.Queue()
+def test_a_wrong_grammar_is_not_compiled_again_at_once(monkeypatch):
+    tried = []
 
-    def hold():
-        held.set()
-        ended.wait(20)
+    class Wrong:
+        def __init__(self, model):
+            pass
 
-    assert turns.start(hold, said.put)
-    held.wait(20)
-    for _ in range(2):  # each waits for its own time
-        assert turns.start(lambda: said.put("its turn came"), said.put)
-        with pytest.raises(_limited.NotStarted, match="the grammars of other requests take long to compile"):
-            raise said.get(timeout=20)
-    ended.set()
-    turns.join()
-    assert turns.start(lambda: said.put("its turn came"), said.put) and said.get(timeout=20) == "its turn came"
-    turns.join()
+        def constraint(self, kind, text, helper, turn):
+            tried.append(text)
+            raise accrt.InvalidFormatError("regex: no such escape")
+
+    monkeypatch.setattr(grammar, "Grammars", Wrong)
+    compiler = grammar.Compiler(None)
+    for name in ("guided_regex", "structured_outputs.regex"):
+        with pytest.raises(serve.BadParameter, match=f"^{name}: regex: no such escape$") as caught:
+            compiler(parameters.Grammar(name, "regex", "a"))
+        assert caught.value.parameter == name and caught.value.code == "invalid_value"
+    assert tried == ["a"]
 
 
-def test_few_grammars_wait(monkeypatch):
-    turns, ended, ran = grammar.Turns(1), threading.Event(), []
-    started = [turns.start(lambda: ended.wait(20), ran.append) for _ in range(grammar.MOST_WAITING + 3)]
-    ended.set()
-    turns.join()
-    assert started == [True] * (1 + grammar.MOST_WAITING) + [False] * 2 and ran == []
+def test_threads_with_one_grammar_compile_it_once(monkeypatch):
+    pytest.importorskip("llguidance")
+    asked, ask = [], _limited.Helper.ask
+    monkeypatch.setattr(_limited.Helper, "ask", lambda self, *given: asked.append(given[0]) or ask(self, *given))
+    with accrt.LLM(serve.simulated()) as one:
+        texts, together = [None] * 12, threading.Barrier(12)
+
+        def run(i):
+            together.wait(20)
+            texts[i] = one.generate("x", guided_regex="a{%d}" % (2 + i % 2), max_tokens=9).text
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert texts == ["aa", "aaa"] * 6 and len(asked) == 2
+
+
+class Held:
+    """A turn that lasts until it is let go. `said` has what became of the requests, in order."""
+
+    def __init__(self, most=1, most_waiting=99):
+        self.turns, self.said, self._begun, self._ended = turns.Turns(most, most_waiting), queue.Queue(), threading.Event(), threading.Event()
+        assert self.turns.wait("held", self._hold, lambda: self.said.put("held refused"))
+        assert self._begun.wait(20)
+
+    def _hold(self):
+        self._begun.set()
+        assert self._ended.wait(20)
+        self.said.put("held")
+
+    def wait(self, key, name=None):
+        return self.turns.wait(key, lambda: self.said.put(name or key), lambda: self.said.put(f"{name or key} refused"))
+
+    def let_go(self):
+        self._ended.set()
+
+    def heard(self, count):
+        return [self.said.get(timeout=20) for _ in range(count)]
+
+
+def test_grammars_wait_for_their_turn():
+    """The oldest first. Requests with the same one have the turn together, also in its course."""
+    held = Held()
+    for key, name in [("a", "a1"), ("b", "b1"), ("a", "a2"), ("held", "held2"), ("b", "b2"), ("c", "c1"), ("a", "a3")]:
+        assert held.wait(key, name)
+    held.let_go()
+    assert held.heard(8) == ["held", "held2", "a1", "a2", "a3", "b1", "b2", "c1"]
+    assert held.wait("d") and held.heard(1) == ["d"]
+    held.turns.close()
+    assert not held.wait("e") and held.said.empty()
+
+
+def test_a_request_waits_for_its_own_time(monkeypatch):
+    held = Held()
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 60.0)
+    assert held.wait("a", "patient")
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.2)
+    assert held.wait("b") and held.wait("c") and held.wait("c", "d")
+    assert held.heard(3) == ["b refused", "c refused", "d refused"]
+    held.let_go()
+    assert held.heard(2) == ["held", "patient"]
+    held.turns.close()
+
+
+def test_what_fails_in_its_turn_holds_no_other(capfd):
+    held = Held(most=2)
+    assert held.turns.wait("a", lambda: 1 // 0, lambda: None) and held.wait("a", "next") and held.heard(1) == ["next"]
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    held.let_go()
+    held.turns.close()
+    assert held.heard(1) == ["held"]
+
+
+def test_the_number_of_requests_that_wait_has_a_bound(monkeypatch):
+    held = Held(most_waiting=5)
+    assert [held.wait(key) for key in ("a", "b", "a", "held", "c", "a", "d")] == [True] * 5 + [False] * 2
+    held.let_go()
+    assert held.heard(6) == ["held", "held", "a", "a", "b", "c"]
+    held.turns.close()
     monkeypatch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
-    assert not turns.start(lambda: None, ran.append)
-    turns.join()
+    assert not turns.Turns(1, 5).wait("a", lambda: None, lambda: None)
+
+
+def test_a_turn_without_a_thread_is_tried_again(monkeypatch):
+    held, start, failed = Held(), threading.Thread.start, []
+
+    def fails_once(self):
+        if self.name == "accrt-serve-grammar" and not failed:
+            failed.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fails_once)
+    assert held.wait("a")
+    held.let_go()
+    assert held.heard(1) == ["held"] and until(lambda: failed)
+    assert held.wait("b") and held.heard(2) == ["a", "b"]
+    held.turns.close()
+
+
+def test_requests_that_wait_are_refused_at_the_end():
+    held = Held()
+    assert held.wait("a") and held.wait("held", "late") and held.wait("b")
+    closer = threading.Thread(target=held.turns.close)
+    closer.start()
+    assert held.heard(2) == ["a refused", "b refused"]
+    held.let_go()
+    assert held.heard(2) == ["held", "late refused"]
+    closer.join()
+
+
+def together(server, bodies):
+    """The answers to requests that are sent at once."""
+    clients = [server.connect() for _ in bodies]
+    for client, body in zip(clients, bodies):
+        client.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 30, **body}))
+    answers = [Answer(read_all(client)) for client in clients]
+    for client in clients:
+        client.close()
+    return answers
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_requests_with_one_new_schema_are_all_answered(workers):
+    """47 of 64 got 503."""
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["left", "right"]}}}
+    with served(workers=workers) as server:
+        answers = together(server, [{"response_format": form}] * 64)
+        assert [answer.status for answer in answers] == [200] * 64
+        assert {answer.json["choices"][0]["text"].strip() for answer in answers} <= {'"left"', '"right"'}
+
+
+def test_requests_with_as_many_new_grammars_are_all_answered():
+    pytest.importorskip("llguidance")
+    with served() as server:
+        answers = together(server, [{"guided_regex": "a{%d}" % (i + 1)} for i in range(24)])
+        assert [answer.json["choices"][0]["text"] for answer in answers] == ["a" * (i + 1) for i in range(24)]
+
+
+def test_more_requests_than_may_wait_get_429(monkeypatch):
+    """max_jobs of them. Those whose clients have left meanwhile are not compiled; time counts from
+    the begin of the wait."""
+    pytest.importorskip("llguidance")
+    go, asked, ask = threading.Event(), queue.Queue(), _limited.Helper.ask
+
+    def held_ask(self, question, *given):
+        if self._module == "accrt.serve._trial":
+            asked.put(json.loads(question)["text"])
+            assert go.wait(20)
+        return ask(self, question, *given)
+
+    monkeypatch.setattr(_limited.Helper, "ask", held_ask)
+    with served(workers=1, max_jobs=3) as server:
+        clients = []
+        for source, more in [("a{1}", {}), ("a{2}", {"timeout": 0.001}), ("a{3}", {}), ("a{4}", {})]:
+            clients.append(server.connect())
+            clients[-1].sendall(post("/v1/completions", {"prompt": "x", "guided_regex": source, **more}))
+            if len(clients) == 1:
+                first = asked.get(timeout=20)
+            else:  # the worker has put the one before into its queue
+                assert until(lambda: server.server.counts()["queued"] == 0)
+                assert server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 1})).startswith(b"HTTP/1.1 200 ")
+        refused = Answer(server.raw(post("/v1/completions", {"prompt": "x", "guided_regex": "a{5}"})))
+        assert refused.status == 429 and refused.error["code"] == "overloaded" and "retry-after" in refused.headers
+        clients[2].close()
+        assert until(lambda: server.server.counts()["connections"] == 3)
+        go.set()
+        answers = [Answer(read_all(clients[i])) for i in (0, 1, 3)]
+        assert [answer.status for answer in answers] == [200, 504, 200] and answers[2].json["choices"][0]["text"] == "aaaa"
+        assert "a{3}" not in [first, *(asked.get() for _ in range(asked.qsize()))]
+        for client in clients:
+            client.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_with_endless_grammars_goes_on(monkeypatch, workers):
     pytest.importorskip("llguidance")
-    monkeypatch.setattr(grammar, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 1.0)
     with served(workers=workers) as server:
         clients = [server.connect() for _ in range(3)]
         for i, client in enumerate(clients):

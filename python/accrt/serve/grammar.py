@@ -15,8 +15,9 @@ import json
 import os
 import sys
 import threading
+import weakref
 from time import monotonic
-from typing import Callable, Optional, Set, Tuple
+from typing import MutableMapping, Optional, Tuple
 
 from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
@@ -30,61 +31,18 @@ _KEPT, _KEPT_BYTES = 128, 256 << 10  # what a grammar takes of memory follows fr
 TRIAL_SECONDS, TRIAL_BYTES = 10.0, 512 << 20
 MOST_WORDS = 1000  # of its answer
 _STACK_BYTES = 1 << 30  # of the thread that compiles: serve/grammars.c
-#: A grammar that was too complex is not tried again for this time: the machine may have been busy.
+#: A grammar that was refused is not tried again for this time. If it was too complex, the machine
+#: may have been busy.
 _REFUSED_SECONDS = 60.0
-#: So long a request waits for its turn, and so many may wait. Honest grammars take less.
-PATIENCE_SECONDS, MOST_WAITING = 3.0, 16
 
 
 class NotCompiled(Exception):
     """The grammar is new, and was not to be compiled now."""
 
-
-class Turns:
-    """Threads for requests with new grammars, so that no worker of the server waits for one. So
-    many compile at a time; a further one waits for PATIENCE_SECONDS at most."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._free = most, threading.Semaphore(most)
-        self._guard = threading.Lock()
-        self._threads: Set[threading.Thread] = set()
-
-    def start(self, work: Callable[[], None], refuse: Callable[[_limited.NotStarted], None]) -> bool:
-        """Does one of the two in a thread of its own. False: too many wait, or no thread starts."""
-
-        def run() -> None:
-            try:
-                if not self._free.acquire(timeout=PATIENCE_SECONDS):
-                    return refuse(busy())
-                try:
-                    work()
-                finally:
-                    self._free.release()
-            finally:
-                with self._guard:
-                    self._threads.discard(threading.current_thread())
-
-        thread = threading.Thread(target=run, name="accrt-serve-grammar", daemon=True)
-        with self._guard:
-            if len(self._threads) >= self._most + MOST_WAITING:
-                return False
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._threads.add(thread)
-            return True
-
-    def join(self) -> None:
-        """Waits for them all."""
-        with self._guard:
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join()
-
-
-def busy() -> _limited.NotStarted:
-    return _limited.NotStarted("the grammars of other requests take long to compile: try again later")
+    def __init__(self, key: Tuple[str, str]) -> None:
+        super().__init__()
+        #: of this grammar alone
+        self.key = key
 
 
 class Constraint(Handle):
@@ -119,7 +77,7 @@ class Grammars(Handle):
                 self._constraints.move_to_end(key)
                 return self._constraints[key]
         if not now:
-            raise NotCompiled
+            raise NotCompiled(key)
         if helper is not None:
             why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
             if why:
@@ -152,7 +110,8 @@ class Compiler:
 
     def __init__(self, model: Handle) -> None:
         self._model, self._guard, self._grammars = model, threading.Lock(), None
-        self._refused: "collections.OrderedDict[bytes, Tuple[str, float]]" = collections.OrderedDict()
+        self._refused: "collections.OrderedDict[bytes, Tuple[str, str, float]]" = collections.OrderedDict()
+        self._under_way: MutableMapping[bytes, threading.Lock] = weakref.WeakValueDictionary()
         self._helper = _limited.Helper("accrt.serve._trial", _STACK_BYTES + TRIAL_BYTES, TRIAL_SECONDS) if _limited.possible() else None
 
     def close(self) -> None:
@@ -166,31 +125,39 @@ class Compiler:
         if grammar is None:
             return None
         key = hashlib.sha256(f"{grammar.kind} {grammar.text}".encode(errors="surrogatepass")).digest()
+        if not now:
+            return self._compiled(grammar, key, now)
         with self._guard:
-            why, until = self._refused.get(key, ("", 0.0))
+            one_at_a_time = self._under_way.setdefault(key, threading.Lock())
+        with one_at_a_time:  # the others find what the first one has compiled
+            return self._compiled(grammar, key, now)
+
+    def _compiled(self, grammar: Grammar, key: bytes, now: bool) -> Constraint:
+        with self._guard:
+            why, code, until = self._refused.get(key, ("", "", 0.0))
         if monotonic() < until:
-            raise BadParameter(grammar.parameter, f"{grammar.parameter} {why}", "grammar_too_complex")
+            raise BadParameter(grammar.parameter, f"{grammar.parameter}{why}", code)
         try:
             with self._guard:
                 if self._grammars is None:
                     self._grammars = Grammars(self._model)
             return self._grammars.constraint(grammar.kind, grammar.text, self._helper, now)
         except _limited.Overdue:
-            raise self._too_complex(grammar, key, f"takes longer than {TRIAL_SECONDS:g} seconds to compile") from None
+            raise self._refuse(grammar, key, f" takes longer than {TRIAL_SECONDS:g} seconds to compile", "grammar_too_complex") from None
         except (_limited.Ended, OutOfMemoryError) as error:
-            why = f"takes more than {TRIAL_BYTES >> 20} MiB of memory to compile, or ended the compiler: {error}"
-            raise self._too_complex(grammar, key, why) from None
+            why = f" takes more than {TRIAL_BYTES >> 20} MiB of memory to compile, or ended the compiler: {error}"
+            raise self._refuse(grammar, key, why, "grammar_too_complex") from None
         except UnsupportedError as error:
             why = "" if "no such file" in error.message.lower() else f" ({error.message})"
             raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance{why}", "unsupported") from None
         except PermissionDeniedError as error:
             raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}", "unsupported") from None
         except InvalidFormatError as error:
-            raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}") from None
+            raise self._refuse(grammar, key, f": {error.message}", "invalid_value") from None
 
-    def _too_complex(self, grammar: Grammar, key: bytes, why: str) -> BadParameter:
+    def _refuse(self, grammar: Grammar, key: bytes, why: str, code: str) -> BadParameter:
         with self._guard:
-            self._refused[key] = why, monotonic() + _REFUSED_SECONDS
+            self._refused[key] = why, code, monotonic() + _REFUSED_SECONDS
             while len(self._refused) > _KEPT:
                 self._refused.popitem(last=False)
-        return BadParameter(grammar.parameter, f"{grammar.parameter} {why}", "grammar_too_complex")
+        return BadParameter(grammar.parameter, f"{grammar.parameter}{why}", code)

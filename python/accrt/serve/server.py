@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import traceback
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, List, Optional, Tuple
 
 from .. import _ffi
 from .._files import read_small
@@ -22,9 +22,10 @@ from . import options as given_options
 from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
-from .grammar import Constraint, NotCompiled, Turns, busy
+from .grammar import Constraint, NotCompiled
 from .parameters import BadParameter, Grammar, Limits, json_words, shown
 from .text import Text, TokenizerError
+from .turns import Turns
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
@@ -33,7 +34,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "api_key": (None, "the key that requests to /v1/..., /tokenize and /detokenize need; also from $ACCRT_API_KEY"),
     "cors_origin": (None, "the origin whose pages may call from a browser, or '*'"),
     "max_connections": (1024, "most connections; others get 503"),
-    "max_jobs": (256, "most requests that wait for a worker; others get 429"),
+    "max_jobs": (256, "most requests that wait for a worker, and most that wait for a new grammar; others get 429"),
     "retry_after": (1, "fewest seconds in Retry-After; more if the queue is longer"),
     "max_header_bytes": (65536, "most bytes of a request's path and headers; longer ones get 431"),
     "max_body_bytes": (16 << 20, "most bytes of a request's body; longer ones get 413"),
@@ -52,6 +53,7 @@ _NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body
 #: Of these, 0 is the default.
 ZEROS = (*_TIMES, *_NUMBERS[1:], "retry_after")
 _MOST_WORKERS = 1024
+_MAX_JOBS = 256
 #: An answer reaches its client a little before the engine has done with its request.
 _LEAST_UNLOAD_SECONDS = 0.25
 
@@ -153,7 +155,7 @@ class Server(Handle):
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))
-        self._turns = Turns(max(1, count - 1))
+        self._turns = Turns(max(1, count - 1), given.max_jobs or _MAX_JOBS)
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
@@ -193,7 +195,7 @@ class Server(Handle):
         done = apart(complete)
         for thread in self._threads:
             thread.join()
-        self._turns.join()  # no worker starts another one
+        self._turns.close()  # the clients of those that still wait have left
         return done
 
     def close(self) -> None:
@@ -223,8 +225,9 @@ class Server(Handle):
         try:
             with json_words():
                 (work or self._answer)(job)
-        except NotCompiled:
-            self._serve(job, self._compile)
+        except NotCompiled as error:
+            key = error.key
+            self._serve(job, lambda job: self._wait(job, key))
         except BadParameter as error:
             code = error.code
             fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
@@ -245,29 +248,37 @@ class Server(Handle):
             fail(job, 500, "the server failed at this request", None, "internal")
             traceback.print_exc()
 
-    def _compile(self, job: Any) -> None:
-        """Has it answered by a thread that may wait for a grammar."""
+    def _wait(self, job: Any, grammar: Hashable) -> None:
+        """Has it answered by another thread, when its grammar's turn has come."""
+        begin = now_ns()
 
-        def work() -> None:
-            self._serve(job, lambda job: self._answer(job, now=True))
+        def answer() -> None:
+            self._serve(job, lambda job: self._answer(job, begin, now=True))
 
-        if not self._turns.start(work, lambda error: fail(job, 503, str(error), None, "overloaded")):
-            raise busy()
+        def refuse() -> None:
+            fail(job, 503, "the grammars of other requests take long to compile: try again later", None, "overloaded")
 
-    def _answer(self, job: Any, now: bool = False) -> None:
-        """Not `now`: a grammar that is not compiled yet is NotCompiled."""
+        if not self._turns.wait(grammar, answer, refuse):
+            fail(job, 429, "as many requests wait for new grammars as may", None, "overloaded")
+
+    def _answer(self, job: Any, begin: Optional[int] = None, now: bool = False) -> None:
+        """Times count from `begin`, or from now. Not `now`: a grammar that is not compiled yet is
+        NotCompiled."""
 
         def constrain(grammar: Optional[Grammar]) -> Optional[Constraint]:
             return self.engine.constraint(grammar, now)
 
         info = _ffi.accrt_http_job_info()
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
+        if now and info.left:  # nothing is compiled for it
+            return fail(job, 499, "the client has left", None, None)
+        begin = now_ns() if begin is None else begin
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self.names, now_ns(), constrain)
+            work = requests.chat(given, self._text, self.names, begin, constrain)
             names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self.names, now_ns(), constrain)
+            work = requests.completion(given, self._text, self.names, begin, constrain)
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
@@ -276,7 +287,7 @@ class Server(Handle):
         elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
             return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:
-            work = requests.embed(given, self._text, self.names, now_ns(), self.engine.model.info["embedding_size"], self.engine.max_queued)
+            work = requests.embed(given, self._text, self.names, begin, self.engine.model.info["embedding_size"], self.engine.max_queued)
             names = "input", ""
         self._check(work, *names)
         return start(job, work)
