@@ -222,22 +222,27 @@ def test_the_template_says_how_the_model_reasons(template, name):
 
 
 def test_marks_of_reasoning_may_be_tokens():
-    """Special ones stay in the text, or nothing would be found there."""
+    """Special ones stay in the text: nothing would be found there, and what keeps its reasoning keeps
+    its marks. Where reasoning is nothing special, they do not."""
     tokenizers = pytest.importorskip("tokenizers")
     from accrt import _ffi
 
     for special in (True, False):
         made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
         (made.add_special_tokens if special else made.add_tokens)(["[THINK]", "[/THINK]"])
+        without = text.Text(text.Tokenizer(made.to_str().encode()), text.ChatTemplate(PLAIN), reasoning_parser="none")
         one = text.Text(text.Tokenizer(made.to_str().encode()), text.ChatTemplate(PLAIN))
         try:
             assert one.reasoning_parser == "mistral"
             work = requests.chat({"messages": [USER]}, one, ["model"], 0)
             assert bool(work.requests[0].struct.flags & _ffi.ACCRT_SERVE_SPECIAL) == special and work.reasoning == _ffi.ACCRT_HTTP_REASONING_BRACKETS
             work = requests.chat({"messages": [USER], "separate_reasoning": False}, one, ["model"], 0)
+            assert bool(work.requests[0].struct.flags & _ffi.ACCRT_SERVE_SPECIAL) == special and work.reasoning == 0
+            work = requests.chat({"messages": [USER]}, without, ["model"], 0)
             assert not work.requests[0].struct.flags & _ffi.ACCRT_SERVE_SPECIAL and work.reasoning == 0
         finally:
             one.close()
+            without.close()
 
 
 @pytest.mark.parametrize("said, goes_on, is_open", [
@@ -578,6 +583,15 @@ def test_marks_of_channels_that_are_tokens():
         assert all(f"<[{number[mark]}]>" in found[0].text for mark in marks[:5]) and "<|" not in found[0].text
         (request,) = requests.chat({"messages": [USER], "ignore_eos": True}, one, ["model"], 0).requests
         assert request.struct.stop_token_count == 0
+        (request,) = requests.chat({"messages": [USER], "stop_token_ids": [0] * 1023 + [number["<|call|>"]], "ignore_eos": True}, one, ["model"], 0).requests
+        assert request.struct.stop_token_count == 1024
+        (request,) = requests.chat({"messages": [USER], "stop_token_ids": [0] * 1022 + [number["<|call|>"]]}, one, ["model"], 0).requests
+        assert [request.struct.stop_tokens[i] for i in range(1021, 1024)] == [0, number["<|call|>"], number["<|return|>"]]
+        with pytest.raises(serve.BadParameter, match="stop_token_ids has 1023 tokens, expected at most 1022: 2 more end the texts of this model") as caught:
+            requests.chat({"messages": [USER], "stop_token_ids": [0] * 1023}, one, ["model"], 0)
+        assert caught.value.parameter == "stop_token_ids"
+        (request,) = requests.chat({"messages": [USER], "separate_reasoning": False}, one, ["model"], 0).requests
+        assert request.struct.flags & _ffi.ACCRT_SERVE_SPECIAL  # headers are part of the content
         requests.chat({"messages": [USER], "tools": [ADD], "tool_choice": "required"}, one, ["model"], 0, found.append)
         assert "<|" not in found[1].text
     finally:

@@ -382,12 +382,19 @@ def find_reasoning(
     if calls is not None and calls.form is tools.FORMS[reasoning.HARMONY] and (found is None or found.form is not reasoning.FORMS[reasoning.HARMONY]):
         raise BadParameter("tools", "calls of the form harmony are found with the reasoning alone: not with separate_reasoning false or another --reasoning-parser", "unsupported")
     if found is None:
-        return None, skip_special, _behind_text(model_text, conversation, grammar)
+        return None, _skip_special(model_text, skip_special), _behind_text(model_text, conversation, grammar)
     if grammar is not None and found.opened:
         grammar, inner = reasoning.behind(grammar, found, special), grammar
         if grammar is None:
             found, grammar = found._replace(opened=False), inner
     return found, found.skip_special(skip_special, special), grammar
+
+
+def _skip_special(model_text: Text, wanted: bool) -> bool:
+    """Whether special tokens are left out of a text that keeps its reasoning, and so its marks."""
+    if model_text.reasoning_parser == reasoning.NONE:
+        return wanted
+    return reasoning.Asked(reasoning.FORMS[model_text.reasoning_parser], False, False).skip_special(wanted, model_text.tokenizer.special)
 
 
 def _behind_text(model_text: Text, conversation: Conversation, grammar: Optional[Grammar]) -> Optional[Grammar]:
@@ -402,10 +409,14 @@ def _behind_text(model_text: Text, conversation: Conversation, grammar: Optional
 
 def find_stops(model_text: Text, values: Dict[str, Any]) -> List[int]:
     """The `stop_token_ids` of a chat: the request's, and tokens that a model's file may leave out
-    of those that end its texts."""
+    of those that end its texts. BadParameter: together they are too many."""
+    given = list(values["stop_token_ids"])
     ends = reasoning.ENDS if model_text.reasoning_parser == reasoning.HARMONY and not values["ignore_eos"] else ()
     found = [model_text.tokenizer.special(mark) for mark in ends]
-    return [*values["stop_token_ids"], *(number for number in found if number is not None)][:MOST_TOKENS]
+    more = [number for number in found if number is not None and number not in given]
+    if len(given) + len(more) > MOST_TOKENS:
+        raise BadParameter("stop_token_ids", f"stop_token_ids has {len(given)} tokens, expected at most {MOST_TOKENS - len(more)}: {len(more)} more end the texts of this model")
+    return given + more
 
 
 def generation_prompt(given: Dict[str, Any]) -> Tuple[Optional[bool], bool]:
