@@ -23,6 +23,7 @@ import numpy as np
 import tiny_models as tiny
 from accrt.compiler.encodings import dequantize
 from accrt.compiler.quantizers import quantize
+from accrt.models import _parts
 
 RECORDED = Path(__file__).with_suffix(".json")
 ROWS, LENGTH, COLUMNS = 5, 64, (3, 100, 257)
@@ -280,6 +281,11 @@ CONFIGS = {
                           "vision_feature_layer": -1, "text_config": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0, tie_word_embeddings=True, rope_parameters=_MINISTRAL),
                           "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
                                             "image_size": 16, "patch_size": 4, "rope_theta": 10000.0}, "tie_word_embeddings": True},
+    "internvl": {"model_type": "internvl", "image_token_id": 10, "downsample_ratio": 0.5, "tie_word_embeddings": False,
+                 "text_config": _of("qwen2", rope_theta=10000.0, use_sliding_window=False),
+                 "vision_config": {"model_type": "internvl_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": [28, 28], "patch_size": [14, 14]}},
+    "idefics3": {"model_type": "idefics3", "image_token_id": 10, "scale_factor": 2, "tie_word_embeddings": True, "text_config": _of("llama", head_dim=16, rope_theta=10000.0, pad_token_id=0),
+                 "vision_config": {"model_type": "idefics3_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}},
     "qwen2-vl": {**_of("qwen2_vl", rope_theta=1e6, rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]}, use_sliding_window=False, sliding_window=64, max_window_layers=3),
                  "tie_word_embeddings": True, "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2}},
     "qwen2.5-vl": {"model_type": "qwen2_5_vl", "tie_word_embeddings": False,
@@ -712,7 +718,7 @@ def _auto(folder):
     import transformers
 
     kind = json.loads((Path(folder) / "config.json").read_text())["model_type"]
-    sees = kind in ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    sees = kind in ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", *_parts.OF_PARTS)
     return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 

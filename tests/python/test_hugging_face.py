@@ -17,7 +17,7 @@ import pytest
 import family_models as families
 import rotation
 import tiny_models as tiny
-from accrt.models import _registry, _rope
+from accrt.models import _parts, _registry, _rope
 from accrt.models._checkpoint import Checkpoint
 from accrt.models._config import MEANINGFUL
 from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
@@ -207,6 +207,16 @@ def test_no_key_of_a_configuration_is_passed_over(kind):
     source = "".join(inspect.getsource(sys.modules[cls.__module__]) for cls in family.__mro__[:-1]) + inspect.getsource(_rope)
     keys = set(transformers.AutoConfig.for_model(kind).to_dict()) - set(transformers.PretrainedConfig().to_dict())
     assert {key for key in keys - HARMLESS - set(MEANINGFUL) if f'"{key}"' not in source} == set()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _parts.OF_PARTS if kind != "internvl_chat"])
+def test_the_part_for_text_is_of_a_family(kind):
+    """As transformers has it by default. What a configuration leaves out of it means the same."""
+    theirs = transformers.AutoConfig.for_model(kind).to_dict()["text_config"]
+    assert theirs["model_type"] in {type_ for family in _registry.families() for type_ in family.types}
+    own = transformers.AutoConfig.for_model(theirs["model_type"]).to_dict()
+    for name, value in _parts.SIZES.get(theirs["model_type"], {}).items():
+        assert own[name] == value, name
 
 
 #: Sizes that no configuration leaves out, or whose tensors would be of another shape.

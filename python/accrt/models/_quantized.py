@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .._format import CONVENTIONS
 from ..weights import Weight, Weights
-from . import _kv_scales
+from . import _kv_scales, _parts
 from ._checkpoint import Checkpoint, Tensor, add_plain, twice
 
 #: What stands beside a weight and changes nothing of it: scales of activations, which are computed
@@ -22,7 +22,7 @@ _WORDS, _TILES, _ROWS, _INT4, _NVFP4, _MODELOPT, _BLOCKS = (
 
 def gather(made: Checkpoint, source: Weights) -> None:
     """Fills `made.tensors` from a source, as `quantization_config` says."""
-    given = made.config.get("quantization_config") or {}
+    given = made.config.get("quantization_config") or _of_text(made, "quantization_config") or {}
     if not isinstance(given, dict):
         made.points.append(f"config: quantization_config is {given!r}, expected an object")
         given = {}
@@ -40,6 +40,12 @@ def gather(made: Checkpoint, source: Weights) -> None:
     for name in source:
         if name not in taken and not name.endswith(_BESIDE if given else _kv_scales.ENDINGS):
             add_plain(made, name, source[name])
+
+
+def _of_text(made: Checkpoint, key: str) -> Any:
+    """What the configuration of a part for text says, in a model of several parts."""
+    parts = (made.config.get(part) for part in _parts.TEXT_KEYS)
+    return next((part[key] for part in parts if isinstance(part, dict) and part.get(key)), None)
 
 
 def _join(made: Checkpoint, source: Weights, given: Mapping[str, Any], reader: Callable[..., Any]) -> Dict[str, str]:
@@ -96,7 +102,8 @@ def _scale_type(weight: Weight, problems: Dict[str, str]) -> str:
 
 def _float(made: Checkpoint) -> str:
     """The type that a packed weight stands for."""
-    dtype = str(made.config.get("torch_dtype") or made.config.get("dtype") or "float16")
+    named = (read(key) for key in ("torch_dtype", "dtype") for read in (made.config.get, lambda key: _of_text(made, key)))
+    dtype = str(next(filter(None, named), "float16"))
     return {"float32": "f32", "bfloat16": "bf16"}.get(dtype.replace("torch.", ""), "f16")
 
 

@@ -8,6 +8,7 @@ import pkgutil
 from typing import Dict, Sequence, Tuple, Type
 
 from .._library import close
+from . import _parts
 from ._blocks import Decoder
 from ._checkpoint import Checkpoint
 from ._config import Refused
@@ -15,7 +16,7 @@ from ._options import Options
 
 
 _SCANS = "its layers have a recurrence that no family here has; models with Mamba, gated delta nets or lightning attention are served"
-_PARTS = "its part for text is not read apart"
+_NOT_APART = "its part for text is not read apart"
 _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
@@ -23,8 +24,7 @@ UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("zamba", "recurrent_gemma", "rwkv", "xlstm"), _SCANS),
     "bailing_hybrid": "its layers have lightning attention or Kimi's delta attention among attention with latents, and no family here has these together",
     "bailing_moe_linear": "its lightning attention has rotary embeddings, which no family here has; MiniMax Text 01 and M1 are served",
-    "lfm2_vl": f"{_PARTS}; LFM2 is served",
-    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), f"{_PARTS}; GLM-4 and GLM-4.5 are served"),
+    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), f"{_NOT_APART}; GLM-4 and GLM-4.5 are served"),
     "hunyuan": f"{_FOLDER}; newer folders of the same models are of the type hunyuan_v1_moe or hunyuan_v1_dense, and served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, and keys are larger than values, which no family here has together",
     "deepseek_v4": "its attention chooses among the keys by an index, which no kernel of paged attention does; DeepSeek V3.2 is served up to the length at which it chooses all",
@@ -64,12 +64,15 @@ def by_architecture(name: str, has: Sequence[str] = ()) -> Type[Decoder]:
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
     """The family's decoder for a checkpoint. Raises Refused."""
     name = checkpoint.config.get("model_type")
+    if name in _parts.OF_PARTS:
+        checkpoint = _parts.text_alone(checkpoint)
+        name = checkpoint.config["model_type"]
     if isinstance(name, str) and name in UNSERVED:
         raise Refused(checkpoint.path, [f"config: model_type is {name!r}: {UNSERVED[name]}"])
     try:
         family = by_type(str(name))
     except KeyError:
-        known = sorted(type_ for family in families() for type_ in family.types)
+        known = sorted([type_ for family in families() for type_ in family.types] + list(_parts.OF_PARTS))
         own = f" ({_FOLDER})" if checkpoint.config.get("auto_map") else ""
         if name is None:
             raise Refused(checkpoint.path, ["config: there is no model_type: config.json is not that of a model, or of another form"]) from None
