@@ -214,7 +214,10 @@ def test_a_call_that_is_closed_as_it_begins_keeps_its_arrays(submitted):
         return begin(*arguments)
     call._run_function = call._enqueue = interrupted
     y[:] = 0
-    call.submit() if submitted else call()
+    try:
+        call.submit() if submitted else call()
+    except ValueError as error:  # the first slice of its wait was over: on a busy machine it may be
+        assert "this Call is closed" in str(error) and not submitted
     session.stream.synchronize()
     assert there == [True] and (y == 7).all()
     with pytest.raises(ValueError, match="this Call is closed"):
@@ -244,6 +247,8 @@ def test_a_call_of_several_steps_that_is_closed_keeps_its_arrays(begin, monkeypa
          "_plan_and_run": lambda: call._plan_and_run(call._views, no_limit, no_limit)}[begin]()
     except ValueError as error:  # it has run, and its results are not to be asked for any more
         assert "this Call is closed" in str(error)
+    except accrt.TimeoutError:  # a busy machine took longer than the 20 ms, and goes on
+        assert begin == "run"
     session.stream.synchronize()
     assert there == [True] and (y == 7).all()
 
