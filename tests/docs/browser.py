@@ -14,6 +14,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import subprocess
@@ -74,7 +75,7 @@ class Browser:
         if self.session:
             message["sessionId"] = self.session
         os.write(self.write_end, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             answer = self.receive(deadline)
             if answer.get("id") == self.number:
@@ -85,11 +86,16 @@ class Browser:
     def value(self, expression: str):
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 30):
+    def until(self, expression: str, seconds: float = 120):
         """The first value of the expression that is not empty."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            found = self.value(expression)
+            try:
+                found = self.value(expression)
+            except RuntimeError as error:  # asked while one page took the place of another
+                if not re.search("navigated|context", str(error)):
+                    raise
+                found = None
             if found:
                 return found
             time.sleep(0.1)
