@@ -30,10 +30,13 @@ from accrt.compiler.kernels import image  # noqa: E402
 from accrt.compiler.kernels.kerneldef import KernelDef, Launch, TensorSpec  # noqa: E402
 
 NUMPY = {
-    "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float16,
-    "bf16": np.uint16, "f32": np.float32, "f64": np.float64,
+    "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32,
+    "i64": np.int64, "u64": np.uint64, "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64,
 }  # fmt: skip
-SCALAR_FORMATS = {"f32": "f", "f64": "d", "i8": "b", "u8": "B", "bool": "B", "i32": "i", "u32": "I", "i64": "q", "f16": "f", "bf16": "f"}
+SCALAR_FORMATS = {
+    "f32": "f", "f64": "d", "i8": "b", "u8": "B", "bool": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
+    "f16": "f", "bf16": "f",
+}  # fmt: skip
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261120"))
 GUARD_BYTES = 256
 POISON = 0xFF  # a NaN in every float type

@@ -18,7 +18,9 @@ from accrt.compiler import Interpreter, Module
 from accrt.compiler.ir import IRError
 
 pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
-INTS = ("bool", "i8", "u8", "i32", "i64")
+INTS = ("bool", "i8", "u8", "i16", "i32", "i64")
+#: Of which torch has few operations, and no common type beside other integers.
+UNSIGNED = ("u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 
 
@@ -119,7 +121,7 @@ def test_values_are_compared_by_element_and_hashed_by_identity():
 PROMOTIONS = [
     ("i64", "f16", 1, "f16"), ("f16", "bf16", 1, "f32"), ("f16", "f32", 0, "f16"), ("i32", "f64", 0, "f64"), ("i8", "i64", 0, "i8"),
     ("bool", "i8", 0, "i8"), ("bool", "u8", 1, "u8"), ("u8", "i32", 1, "i32"), ("f32", "f64", 1, "f64"), ("f64", "f32", 1, "f64"),
-    ("i32", "i64", 1, "i64"), ("bf16", "i64", 1, "bf16"), ("bool", "f32", 0, "f32"),
+    ("i8", "u8", 1, "i16"), ("u8", "i16", 1, "i16"), ("i16", "i32", 1, "i32"), ("u64", "f16", 1, "f16"), ("i32", "i64", 1, "i64"), ("bf16", "i64", 1, "bf16"), ("bool", "f32", 0, "f32"),
 ]  # fmt: skip
 #: The same for numbers.
 NUMBERS = [("i32", 2.5, "f32"), ("f16", 2.5, "f16"), ("bool", 3, "i64"), ("u8", 3, "u8"), ("bool", True, "bool"), ("i8", True, "i8"), ("bf16", 7, "bf16")]
@@ -144,14 +146,14 @@ def test_numbers_promote_as_in_torch(dtype, number, wanted):
 
 
 def test_what_has_no_common_type_is_refused():
-    for first, second in (("i8", "u8"), ("i32", "u32"), ("u32", "i64")):
+    for first, second in (("i8", "u16"), ("i32", "u32"), ("u32", "i64"), ("u64", "i64"), ("u16", "u64")):
         f = Module("m").function("f")
         with pytest.raises(IRError, match="have no common type; cast one"):
             f.input("a", first, [2]) + f.input("b", second, [2])
 
 
 def test_sums_quotients_and_constants_have_the_types_of_torch():
-    for dtype in INTS + ("u32",):
+    for dtype in INTS + UNSIGNED:
         assert value(dtype).sum().dtype == "i64"
         if dtype != "bool":
             x = value(dtype)
@@ -185,7 +187,7 @@ def test_causal_attention_sees_keys_up_to_the_querys_own_number():
 
 def _torch():
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    names = dict(bool="bool", i8="int8", u8="uint8", i32="int32", i64="int64", f16="float16", bf16="bfloat16", f32="float32", f64="float64")
+    names = dict(bool="bool", i8="int8", u8="uint8", i16="int16", u16="uint16", i32="int32", u32="uint32", i64="int64", u64="uint64", f16="float16", bf16="bfloat16", f32="float32", f64="float64")
     return torch, {ours: getattr(torch, theirs) for ours, theirs in names.items()}
 
 
@@ -201,13 +203,15 @@ def _draw(random, dtype, shape):
 def test_promotion_beside_torch():
     torch, types = _torch()
     for first, second, rank in itertools.product(INTS + FLOATS, INTS + FLOATS, (0, 1)):
-        if {first, second} == {"i8", "u8"} and rank == 1:
-            continue
         f = Module("m").function("f")
         ours = f.input("a", first, [2]).eq(f.input("b", second, [2] * rank)).op.operands[0].dtype
         theirs = torch.result_type(torch.ones(2, dtype=types[first]), torch.ones([2] * rank, dtype=types[second]))
         assert types[ours] == theirs, (first, second, rank)
-    for first, number in itertools.product(INTS + FLOATS, (True, 3, 2.5)):
+    for first, second in itertools.product(UNSIGNED, FLOATS):
+        f = Module("m").function("f")
+        ours = f.input("a", first, [2]).eq(f.input("b", second, [2])).op.operands[0].dtype
+        assert types[ours] == torch.result_type(torch.ones(2, dtype=types[first]), torch.ones(2, dtype=types[second])), (first, second)
+    for first, number in itertools.product(INTS + UNSIGNED + FLOATS, (True, 3, 2.5)):
         ours = value(first).eq(number).op.operands[0].dtype
         assert types[ours] == torch.result_type(torch.ones(2, dtype=types[first]), number), (first, number)
 

@@ -192,7 +192,7 @@ def test_constants_hold_what_they_say():
     m = Module("m")
     for data, dtype, word in (
         (np.ones(2, np.float32), "bf16", "bits as uint16"), (np.ones(2), "f32", r"astype\('float32'\)"), (np.ones(2, np.int32), "i64", r"astype\('int64'\)"),
-        (np.ones(2, np.int16), "", "no data type 'int16'"), ([1.0], "", "numpy.asarray"), (np.ma.ones(2), "", "mask"),
+        (np.ones(2, np.complex64), "", "no data type 'complex64'"), ([1.0], "", "numpy.asarray"), (np.ma.ones(2), "", "mask"),
     ):  # fmt: skip
         refused(lambda: m.constant("w", data, dtype), "constant 'w'", word)
     assert not m.constants and m.constant("w", np.ones(2, np.uint16), "bf16").type.dtype == "bf16"
@@ -584,7 +584,7 @@ def test_two_data_types_are_converted_by_rule_or_refused(name):
     """Each pair: an IRError of the operation before any C is made, or an operation."""
     kept = {one.rpartition(".")[0] for one in two_data_types(name).functions}
     wanted = {"f32.f32", "f64.f64"} if name not in ("gather", "embedding") else {"i64.f32"}
-    assert wanted <= kept and ("f32.f64" in kept) == (name in ("where", "logical", "add")) and len(kept) < 100 or name in ("logical", "where")
+    assert wanted <= kept and ("f32.f64" in kept) == (name in ("where", "logical", "add")) and len(kept) < len(DTYPES) ** 2 - 20 or name in ("logical", "where")
 
 
 @pytest.mark.rotating(2)
@@ -614,8 +614,7 @@ def test_two_data_types_give_the_numbers_of_the_reference(name):
 
 def test_one_type_products_that_there_are_not():
     m, f, x = module()
-    for dtype in ("bool", "i8", "u8"):
-        y = f.input(dtype, dtype, [4, 4])
-        for use in (lambda: y @ y, lambda: y.linear(y), lambda: y.addmm(y, y), lambda: y.mm(y)):
-            refused(use, rf"of {dtype}: there are products of f16, bf16, f32, f64, i32")
+    y = f.input("bools", "bool", [4, 4])
+    for use in (lambda: y @ y, lambda: y.linear(y), lambda: y.addmm(y, y), lambda: y.mm(y)):
+        refused(use, r"of bool: there are products of f16, bf16, f32, f64, i8, i16, i32")
     refused(lambda: x.linear(m.constant("w", np.ones((3, 6)))), "operation aten.linear: linear of f32 and f64", r"to_copy\(\)")

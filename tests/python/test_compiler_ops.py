@@ -16,7 +16,7 @@ from accrt.compiler import expr as ex
 from accrt.compiler import ops
 
 FLOATS = ("f32", "f64", "f16", "bf16")
-INTS = ("i8", "u8", "i32", "u32", "i64")
+INTS = ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
 SHAPES = [(1, 1), (3, 5), (17, 33), (64, 130), (0, 4), (7, 0)]
 
 # name -> (builder of the function's result from (function, n, m), low, high of the inputs, allowed
@@ -53,9 +53,9 @@ for _method, _low, _high in (
 _unary("gelu", -6, 6, "f32", approximate="tanh")
 _unary("neg", -100, 100, "i32")
 _unary("abs", -100, 100, "i64")
-for _dtype in FLOATS + ("i32", "i64", "u8"):
+for _dtype in FLOATS + INTS:
     for _method in ("add", "sub", "mul", "div", "maximum", "minimum"):
-        case(f"{_method}_{_dtype}", 1 if _dtype == "u8" else -50, 50)(
+        case(f"{_method}_{_dtype}", 1 if _dtype.startswith("u") else -50, 50)(
             lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), k)(f.input("y", d, [m]))
         )
 for _dtype in INTS:
@@ -66,6 +66,13 @@ for _dtype in INTS:
         )
     case(f"remainder_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d) % f.input("y", d, [m]))
     case(f"div_number_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d) / 4)
+    for _method in ("amax", "amin", "argmax"):
+        case(f"{_method}_{_dtype}", _low, 50, shapes=SHAPES[:4])(lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), k)(1))
+        case(f"{_method}_first_{_dtype}", _low, 50, shapes=SHAPES[:4])(lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), k)(0))
+    case(f"product_{_dtype}", -(1 << 62), 1 << 62)(lambda f, n, m, d=_dtype: _x(f, n, m, d).matmul(f.input("y", d, [m, 5])))
+    case(f"size_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d) * m)
+    case(f"not_{_dtype}", -(1 << 62), 1 << 62)(lambda f, n, m, d=_dtype: _x(f, n, m, d).bitwise_not())
+    case(f"pad_and_cat_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: cat([_x(f, n, m, d), f.full([n, 3], 7, d), f.input("y", d, [n, 2])], 1))
     case(f"sum_{_dtype}", _low, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d).sum(1))
     case(f"sqrt_{_dtype}", 0, 50)(lambda f, n, m, d=_dtype: _x(f, n, m, d).sqrt())
 case("sum_bool")(lambda f, n, m: _x(f, n, m, "bool").sum(0))
@@ -93,7 +100,8 @@ case("long_chain", -1, 1, roundings=40)(
 )
 
 for _source, _low, _high in (("f32", -300, 300), ("f64", -300, 300), ("i32", -300, 300), ("u8", 0, 255), ("i64", -9, 9), ("bool", 0, 1),
-                             ("f16", -99, 99), ("bf16", -99, 99), ("i8", -99, 99), ("u32", 0, 999)):  # fmt: skip
+                             ("f16", -99, 99), ("bf16", -99, 99), ("i8", -99, 99), ("u32", 0, 999), ("i16", -30000, 30000),
+                             ("u16", 0, 65000), ("u64", 0, 60000)):  # fmt: skip
     for _target in FLOATS + INTS + ("bool",):
         if _target != _source:
             case(f"cast_{_source}_{_target}", _low, _high, roundings=1)(

@@ -16,8 +16,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
-REFUSED = ("int16", "uint16", "uint64", "complex64", "float8_e4m3fn")
-CASTS = {"int16": "int32", "uint16": "int32", "uint64": "int64"}
+REFUSED = ("complex64", "float8_e4m3fn")
 
 
 class Uses(torch.nn.Module):
@@ -56,12 +55,11 @@ def test_types_are_refused_by_name(name, role):
         convert(Uses(dtype, role), args)
     said = str(caught.value)
     assert f"tensors of {name}, which bundles do not have" in said, said
-    assert (f": cast them to {CASTS.get(name)}" in said) == (name in CASTS), said
 
 
 def test_what_is_cast_at_compile_time_needs_no_type():
-    """A table of 16-bit integers that the model casts is a table of the type that it casts to."""
-    module = convert(Uses(torch.int16, "buffer"), (torch.ones(4), torch.ones(4)))
+    """A table of 8-bit floats that the model casts is a table of the type that it casts to."""
+    module = convert(Uses(torch.float8_e4m3fn, "buffer"), (torch.ones(4), torch.ones(4)))
     assert {c.type.dtype for c in module.constants.values()} <= {"f32"}
 
 
@@ -88,7 +86,7 @@ def test_the_page_has_every_type_of_onnx():
     assert {n for n in onnx.TensorProto.DataType.keys() if n != "UNDEFINED"} <= set(listed)
 
 
-@pytest.mark.parametrize("name", ["INT16", "UINT16", "UINT64", "COMPLEX64", "STRING", "FLOAT8E4M3FN"])
+@pytest.mark.parametrize("name", ["COMPLEX64", "STRING", "FLOAT8E4M3FN"])
 @pytest.mark.parametrize("role", ["input", "constant", "cast"])
 def test_types_of_onnx_are_refused_by_name(role, name):
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -96,7 +94,7 @@ def test_types_of_onnx_are_refused_by_name(role, name):
     from accrt.from_onnx import convert as from_onnx
 
     code, one = getattr(onnx.TensorProto, name), onnx.TensorProto.FLOAT
-    if role != "input" and name not in ("INT16", "UINT16", "UINT64"):
+    if role != "input" and name != "FLOAT8E4M3FN":
         pytest.skip("as an input")
     x, y = helper.make_tensor_value_info("x", code if role == "input" else one, [4]), helper.make_tensor_value_info("y", code, [4])
     nodes = {"input": [helper.make_node("Identity", ["x"], ["y"])], "constant": [helper.make_node("Add", ["z", "w"], ["y"])], "cast": [helper.make_node("Cast", ["x"], ["y"], to=code)]}
@@ -106,7 +104,6 @@ def test_types_of_onnx_are_refused_by_name(role, name):
         from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
     said = str(caught.value).lower()
     assert f"tensors of {name.lower()}, which bundles do not have" in said, said
-    assert (f": cast them to {CASTS.get(name.lower())}" in said) == (name.lower() in CASTS), said
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])

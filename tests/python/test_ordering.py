@@ -12,7 +12,7 @@ import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import driver, Interpreter, IRError, Module
 
-TYPES = ["f32", "f16", "bf16", "f64", "i8", "u8", "i32", "u32", "i64", "bool"]
+TYPES = ["f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool"]
 SHAPES = [(1, 1, 1), (3, 5, 2), (2, 33, 7), (1, 300, 1), (4, 16, 130), (2, 0, 3), (0, 4, 2)]
 KERNELS = ("aten.cumsum", "aten.sort", "accrt.scatter", "accrt.grouped_matmul")
 

@@ -15,10 +15,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 from . import expr as ex
 from .expr import Expr, Size
 
-DTYPES = ("bool", "i8", "u8", "i32", "u32", "i64", "f16", "bf16", "f32", "f64")
+DTYPES = ("bool", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f16", "bf16", "f32", "f64")
 #: What numpy, torch and C call them.
 _OTHER_NAMES = {
-    "bool_": "bool", "boolean": "bool", "int8": "i8", "uint8": "u8", "int32": "i32", "int": "i64", "uint32": "u32", "int64": "i64", "long": "i64",
+    "bool_": "bool", "boolean": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "short": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32",
+    "int": "i64", "int64": "i64", "long": "i64", "uint64": "u64",
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32", "single": "f32", "float64": "f64", "double": "f64",
 }  # fmt: skip
 

@@ -18,7 +18,15 @@ RESERVED_NAMES = frozenset((
     "stream", "warmup",
 ))  # fmt: skip
 FLOATS = ("f16", "bf16", "f32", "f64")
-DTYPE_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+UNSIGNED = ("u8", "u16", "u32", "u64")
+INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
+#: Least and greatest integers of each type.
+RANGES = {
+    **{f"i{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)}, **{f"u{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+DTYPE_BYTES = {
+    "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

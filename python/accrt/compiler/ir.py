@@ -664,8 +664,8 @@ class Module:
 
 _TORCHS = "t.detach().numpy() gives one; of bfloat16: t.detach().view(torch.uint16).numpy(), with dtype='bf16'"
 _NUMPY_DTYPES = {
-    "bool": "bool", "int8": "i8", "uint8": "u8", "int32": "i32", "uint32": "u32", "int64": "i64", "float16": "f16",
-    "float32": "f32", "float64": "f64", "bfloat16": "bf16",
+    "bool": "bool", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64",
+    "uint64": "u64", "float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16",
 }  # fmt: skip
 #: What numpy holds each of our types in.
 _STORED = {**{ours: theirs for theirs, ours in _NUMPY_DTYPES.items()}, "bf16": "uint16"}

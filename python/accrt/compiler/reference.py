@@ -21,8 +21,8 @@ from .ir import Block, Function, IRError, Module, Op, Value
 from .ops.lora import FACTORS, SECOND_FACTORS
 
 NUMPY = {
-    "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float64,
-    "bf16": np.float64, "f32": np.float64, "f64": np.float64,
+    "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32,
+    "i64": np.int64, "u64": np.uint64, "f16": np.float64, "bf16": np.float64, "f32": np.float64, "f64": np.float64,
 }  # fmt: skip
 
 

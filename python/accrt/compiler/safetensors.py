@@ -18,7 +18,8 @@ from ..errors import named_files
 from .ir import Module
 
 _DTYPES = {
-    "BOOL": ("bool", np.bool_), "I8": ("i8", np.int8), "U8": ("u8", np.uint8), "I32": ("i32", np.int32), "I64": ("i64", np.int64),
+    "BOOL": ("bool", np.bool_), "I8": ("i8", np.int8), "U8": ("u8", np.uint8), "I16": ("i16", np.int16), "U16": ("u16", np.uint16),
+    "I32": ("i32", np.int32), "U32": ("u32", np.uint32), "I64": ("i64", np.int64), "U64": ("u64", np.uint64),
     "F16": ("f16", np.float16), "BF16": ("bf16", np.uint16), "F32": ("f32", np.float32), "F64": ("f64", np.float64),
 }  # fmt: skip
 MAX_HEADER_BYTES = 100_000_000

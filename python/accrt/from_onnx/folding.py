@@ -15,6 +15,7 @@ import numpy as np
 
 from ..compiler import Expr
 from ..compiler import expr as ex
+from ..compiler.declared import INTEGERS
 from ..from_torch.lowering import FOLDED_BYTES
 from ._external import check
 from .values import DTYPES, dtype_named, Known, known_sizes, listed, NUMPY, Unsupported
@@ -30,7 +31,6 @@ MOST_SIZES = 1 << 16
 #: Bytes of memory that all folded results may have: so many, and so often the bytes of the weights.
 #: A chain of nodes can double what it is given in each.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 8
-INTEGERS = ("i64", "i32", "u32", "u8", "i8")
 
 
 def check_room(lo: Any, count: float) -> None:

@@ -239,7 +239,7 @@ def bit_shift(lo: Any, x: Any, by: Any, direction: str) -> Any:
 
 @lowers("BitwiseNot")
 def bitwise_not(lo: Any, x: Any) -> Any:
-    return lo.value(x).bitwise_xor(255 if lo.dtype(x) == "u8" else (1 << 32) - 1 if lo.dtype(x) == "u32" else -1)
+    return lo.value(x).bitwise_not()
 
 
 lowers("Not")(lambda lo, x: lo.value(x).logical_not())

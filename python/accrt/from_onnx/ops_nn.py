@@ -10,6 +10,7 @@ import numpy as np
 from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
+from ..compiler.declared import RANGES
 from ..compiler.ops import windows
 from ..compiler.ops.einsum import einsum as by_equation
 from ..compiler import affine
@@ -370,7 +371,7 @@ def max_pool(
         wide = [[1] * (2 - dims) + list(item) for item in (kernel_shape, steps, apart)]
         made = (x.unsqueeze(2) if dims == 1 else x).max_pool2d(wide[0], wide[1], around, wide[2])
         return made.select(2, 0) if dims == 1 else made
-    least: Any = -math.inf if x.dtype in FLOATS else {"u8": 0, "i8": -128}.get(x.dtype, -(1 << 31))
+    least: Any = -math.inf if x.dtype in FLOATS else RANGES[x.dtype][0]
     parts = windows.taps(windows.padded(x, pairs, least), kernel_shape, steps, apart)
     if len(lo.node.output) > 1:
         return _with_places(lo, x, parts, steps, apart, pairs, storage_order)
@@ -498,10 +499,10 @@ def quantize(
 ) -> Any:  # fmt: skip
     x = lo.value(x)
     dtype = lo.dtype(zero) if zero is not None else dtype_named(output_dtype) if output_dtype else "u8"
-    if dtype not in ("u8", "i8"):
+    if dtype not in ("u8", "i8", "u16", "i16"):
         raise Unsupported(f"to {dtype}")
     factor, apart = (_along(lo, x, item, axis, block_size) for item in (scale, zero))
     made = (x / cast(lo, factor, x.dtype)).round()
     made = made if apart is None else made + cast(lo, apart, made.dtype)
-    low, high = (0.0, 255.0) if dtype == "u8" else (-128.0, 127.0)
-    return cast(lo, made.clamp(low, high), dtype)
+    low, high = RANGES[dtype]
+    return cast(lo, made.clamp(float(low), float(high)), dtype)

@@ -23,13 +23,13 @@ __all__ = [
 
 #: The compiler's types by the names of ONNX.
 DTYPES: Dict[str, str] = {
-    "FLOAT": "f32", "DOUBLE": "f64", "FLOAT16": "f16", "BFLOAT16": "bf16", "INT64": "i64", "INT32": "i32", "INT8": "i8", "UINT8": "u8",
-    "UINT32": "u32", "BOOL": "bool",
+    "FLOAT": "f32", "DOUBLE": "f64", "FLOAT16": "f16", "BFLOAT16": "bf16", "INT64": "i64", "INT32": "i32", "INT16": "i16", "INT8": "i8",
+    "UINT64": "u64", "UINT32": "u32", "UINT16": "u16", "UINT8": "u8", "BOOL": "bool",
 }  # fmt: skip
 #: What numpy holds each type in; bfloat16 is ml_dtypes'.
 NUMPY = {
-    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8",
-    "u32": "uint32", "bool": "bool",
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i16": "int16",
+    "i8": "int8", "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool",
 }  # fmt: skip
 _OF_NUMPY = {theirs: ours for ours, theirs in NUMPY.items()}
 

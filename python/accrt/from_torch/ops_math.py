@@ -10,12 +10,13 @@ from .._torch_sizes import beside
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler import affine
+from ..compiler.declared import FLOATS
+from ..compiler.declared import INTEGERS as _INTEGERS
 from .ops_views import cat, dropout, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
 
-INTEGERS = ("bool", "u8", "i8", "i32", "u32", "i64")
-FLOATS = ("f16", "bf16", "f32", "f64")
+INTEGERS = ("bool", *_INTEGERS)
 
 
 def _pair(lo: Any, a: Any, b: Any) -> Any:
@@ -229,9 +230,7 @@ lowers("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scala
 @lowers("aten.bitwise_not.default", "aten.logical_not.default", "aten.__invert__.default")
 def not_(lo: Any, x: Any) -> Any:
     x = lo.value(x)
-    if x.dtype == "bool" or "logical" in str(lo.node.target):
-        return x.logical_not()
-    return x * -1 - 1
+    return x.logical_not() if "logical" in str(lo.node.target) else x.bitwise_not()
 
 
 @lowers("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
@@ -415,7 +414,7 @@ def argmin(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 def _turned(x: Value) -> Value:
     """What is largest where x is least: integers without overflow."""
-    return (x if x.dtype == "i64" else x.to_copy("i64")) * -1 - 1 if x.dtype in INTEGERS else -x
+    return -x if x.dtype in FLOATS else (x.to_copy("u8") if x.dtype == "bool" else x).bitwise_not()
 
 
 @lowers("aten.topk.default")
@@ -456,13 +455,13 @@ def bucketize(lo: Any, x: Any, boundaries: Any, out_int32: bool = False, right: 
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = lo.value(x)
-    return x.ne(0).to_copy("i32").amax(_dims(lo, x, dim), keepdim).ne(0)
+    return cast(lo, x.ne(0).to_copy("i32").amax(_dims(lo, x, dim), keepdim).ne(0), "u8" if x.dtype == "u8" else "bool")
 
 
 @lowers("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = lo.value(x)
-    return x.ne(0).to_copy("i32").amin(_dims(lo, x, dim), keepdim).ne(0)
+    return cast(lo, x.ne(0).to_copy("i32").amin(_dims(lo, x, dim), keepdim).ne(0), "u8" if x.dtype == "u8" else "bool")
 
 
 @lowers("aten.var.correction")

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Sequence
 from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
+from ..compiler.ops.schema import common_dtype
 from ..compiler.ops.windows import flipped
 from ..compiler import affine
 from .table import lowers
@@ -312,16 +313,9 @@ def dropout(lo: Any, x: Any, p: float, train: bool) -> Any:
 def cat(lo: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     values = [lo.value(x) for x in tensors]
     values = [x for x in values if not (x.rank == 1 and ex.same(x.shape[0], 0))] or values[:1]
-    dtype = _widest([x.dtype for x in values])
+    dtype = common_dtype("cat", [x.dtype for x in values])
     values = [x if x.dtype == dtype else x.to_copy(dtype) for x in values]
     return join(values, lo.axis(values[0], dim)) if len(values) > 1 else values[0]
-
-
-_ORDER = ("bool", "u8", "i8", "i32", "u32", "i64", "f16", "bf16", "f32", "f64")
-
-
-def _widest(dtypes: Sequence[str]) -> str:
-    return max(dtypes, key=_ORDER.index)
 
 
 @lowers("aten.stack.default")

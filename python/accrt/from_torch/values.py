@@ -70,15 +70,14 @@ def free_name(name: str, taken: Any) -> str:
 
 
 DTYPES = {
-    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8",
-    "uint32": "u32", "bool": "bool",
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
+    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 
 
 def no_type(name: str, advice: str = "") -> Unsupported:
     """Why tensors of a type are refused, and what they can be in its place."""
-    wider = {"int16": "int32", "uint16": "int32", "uint64": "int64"}.get(name.lower())
-    return Unsupported(f"tensors of {name}, which bundles do not have" + (f": {advice}" if advice else f": cast them to {wider}" if wider else ""))
+    return Unsupported(f"tensors of {name}, which bundles do not have" + (f": {advice}" if advice else ""))
 
 
 def dtype_of(dtype: Any) -> str:

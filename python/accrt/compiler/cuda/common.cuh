@@ -67,9 +67,12 @@ PLAIN_TYPE(f32, float)
 PLAIN_TYPE(f64, double)
 PLAIN_TYPE(i8, int8_t)
 PLAIN_TYPE(u8, uint8_t)
+PLAIN_TYPE(i16, int16_t)
+PLAIN_TYPE(u16, uint16_t)
 PLAIN_TYPE(i32, int32_t)
 PLAIN_TYPE(u32, uint32_t)
 PLAIN_TYPE(i64, int64_t)
+PLAIN_TYPE(u64, uint64_t)
 PLAIN_TYPE(bool, uint8_t)
 
 typedef f16_t type_f16;

@@ -164,11 +164,20 @@ DEVICE int64_t pow_integer(int64_t base, int64_t power) {
   return (int64_t)result;
 }
 
+DEVICE uint64_t pow_unsigned(uint64_t base, uint64_t power) {
+  uint64_t result = 1;
+  for (; power; power >>= 1, base *= base)
+    if (power & 1)
+      result *= base;
+  return result;
+}
+
 #define CLAMP(T)                                                                                   \
   DEVICE T clamp_##T(T x, T high) {                                                                \
     return (x > high || high != high) ? high : x;                                                  \
   }
 CLAMP(float)
 CLAMP(double) CLAMP(int8_t) CLAMP(uint8_t) CLAMP(int32_t) CLAMP(uint32_t) CLAMP(int64_t)
+CLAMP(int16_t) CLAMP(uint16_t) CLAMP(uint64_t)
 
 #endif // ACCRT_CUDA_ELEMENTWISE_CUH_

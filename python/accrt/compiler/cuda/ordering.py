@@ -78,7 +78,10 @@ def _cumsum(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
 
 # ---- Sorting -------------------------------------------------------------------------------------
 
-_KEYS = {**dict.fromkeys(("f16", "bf16", "f32"), "FLOAT32"), "f64": "FLOAT64", "i8": "SIGNED32", "i32": "SIGNED32", "i64": "SIGNED64"}
+_KEYS = {
+    **dict.fromkeys(("f16", "bf16", "f32"), "FLOAT32"), "f64": "FLOAT64", **dict.fromkeys(("i8", "i16", "i32"), "SIGNED32"), "i64": "SIGNED64",
+    "u64": "UNSIGNED64",
+}  # fmt: skip
 #: Lengths up to which lines are sorted in shared memory, and blocks that have a part of the
 #: workspace where they are longer.
 PADS, SORT_BLOCKS = (64, 512, 2048), 132
@@ -119,8 +122,8 @@ def lower_sort(x: TensorSpec, values: TensorSpec, places: TensorSpec, axis: int,
 
 #: Of long lines: how an element becomes a key, where it is not as above, and the bytes of keys;
 #: elements that a block takes at once, and parts of a line at most.
-_SHORT_KEYS = {"f16": "F16", "bf16": "BF16", "i8": "SIGNED8"}
-_KEY_BYTES = {"f16": 2, "bf16": 2, "f64": 8, "i8": 1, "u8": 1, "bool": 1, "i64": 8}
+_SHORT_KEYS = {"f16": "F16", "bf16": "BF16", "i8": "SIGNED8", "i16": "SIGNED16"}
+_KEY_BYTES = {"f16": 2, "bf16": 2, "f64": 8, "i8": 1, "u8": 1, "bool": 1, "i16": 2, "u16": 2, "i64": 8, "u64": 8}
 _CHUNK, _MOST_PARTS, _BINS = 2048, 256, 256
 #: Elements of all lines up to which these are sorted in parts: a block for each line keeps the
 #: machine busy where there are more, and needs less memory.

@@ -23,18 +23,24 @@ typedef WORK(OUT_TAG) acc_t;
 #define LOWEST_f64 __longlong_as_double(0xfff0000000000000ull)
 #define LOWEST_i8 INT8_MIN
 #define LOWEST_u8 0
+#define LOWEST_i16 INT16_MIN
+#define LOWEST_u16 0
 #define LOWEST_i32 INT32_MIN
 #define LOWEST_u32 0
 #define LOWEST_i64 INT64_MIN
+#define LOWEST_u64 0
 #define HIGHEST_f32 __int_as_float(0x7f800000)
 #define HIGHEST_f16 HIGHEST_f32
 #define HIGHEST_bf16 HIGHEST_f32
 #define HIGHEST_f64 __longlong_as_double(0x7ff0000000000000ull)
 #define HIGHEST_i8 INT8_MAX
 #define HIGHEST_u8 UINT8_MAX
+#define HIGHEST_i16 INT16_MAX
+#define HIGHEST_u16 UINT16_MAX
 #define HIGHEST_i32 INT32_MAX
 #define HIGHEST_u32 UINT32_MAX
 #define HIGHEST_i64 INT64_MAX
+#define HIGHEST_u64 UINT64_MAX
 
 #define FLOAT_f32 1
 #define FLOAT_f16 1
@@ -42,9 +48,12 @@ typedef WORK(OUT_TAG) acc_t;
 #define FLOAT_f64 1
 #define FLOAT_i8 0
 #define FLOAT_u8 0
+#define FLOAT_i16 0
+#define FLOAT_u16 0
 #define FLOAT_i32 0
 #define FLOAT_u32 0
 #define FLOAT_i64 0
+#define FLOAT_u64 0
 
 #if OP == SUM || OP == MEAN
 #define START ((acc_t)0)

@@ -35,7 +35,9 @@ DEVICE line_t find_line(const sort_t& p, index_t line) {
 #define KEY_SIGNED32(x) ((uint32_t)(int32_t)(x) ^ 0x80000000u)
 #define KEY_SIGNED64(x) ((uint64_t)(int64_t)(x) ^ 0x8000000000000000ull)
 #define KEY_SIGNED8(x) ((uint32_t)(uint8_t)(x) ^ 0x80u)
+#define KEY_SIGNED16(x) ((uint32_t)(uint16_t)(x) ^ 0x8000u)
 #define KEY_UNSIGNED(x) ((uint32_t)(x))
+#define KEY_UNSIGNED64(x) ((uint64_t)(x))
 #define KEY_F16(x) short_key((x).bits, 0x7c00)
 #define KEY_BF16(x) short_key((x).bits, 0x7f80)
 

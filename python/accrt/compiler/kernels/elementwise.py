@@ -20,20 +20,21 @@ from . import expr as ex
 from .kerneldef import BufferArg, CSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
 
 FLOATS = ("f16", "bf16", "f32", "f64")
-SIGNED = ("i8", "i32", "i64")
-UNSIGNED = ("u8", "u32")
+SIGNED = ("i8", "i16", "i32", "i64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = SIGNED + UNSIGNED
 DTYPES = FLOATS + INTEGERS + ("bool",)
 
 # Storage type in memory, and the type that expressions are computed in.
 STORAGE = {
     "f16": "f16_t", "bf16": "bf16_t", "f32": "float", "f64": "double", "i8": "int8_t", "u8": "uint8_t",
-    "i32": "int32_t", "u32": "uint32_t", "i64": "int64_t", "bool": "uint8_t",
+    "i16": "int16_t", "u16": "uint16_t", "i32": "int32_t", "u32": "uint32_t", "i64": "int64_t", "u64": "uint64_t", "bool": "uint8_t",
 }  # fmt: skip
 COMPUTE = dict(STORAGE, f16="float", bf16="float")
-_UNSIGNED_OF = {"i8": "uint32_t", "u8": "uint32_t", "i32": "uint32_t", "u32": "uint32_t", "i64": "uint64_t"}
-_RANGE = {
-    "i8": (-128, 127), "u8": (0, 255), "i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-(2**63), 2**63 - 1),
+_UNSIGNED_OF = {dtype: "uint64_t" if dtype in ("i64", "u64") else "uint32_t" for dtype in INTEGERS}
+#: Least and greatest integers of each type.
+RANGES = {
+    **{f"i{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}, **{f"u{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 
 MAX_PARAMS = 64
@@ -163,12 +164,12 @@ def _binary(op: str, dtype: str, a: str, b: str) -> str:
         return f"imports->pow({a}, {b})"
     if dtype in FLOATS:
         return f"m_pow({a}, {b})"
-    return _wrap(dtype, f"pow_integer((int64_t){a}, (int64_t){b})")
+    return f"pow_unsigned({a}, {b})" if dtype == "u64" else _wrap(dtype, f"pow_integer((int64_t){a}, (int64_t){b})")
 
 
 def _shift(op: str, dtype: str, a: str, b: str) -> str:
     """By fewer than none or by all bits: nothing is left to the left, the sign to the right."""
-    bits = _RANGE[dtype][1].bit_length() + (dtype not in UNSIGNED)
+    bits = RANGES[dtype][1].bit_length() + (dtype not in UNSIGNED)
     outside = f"({b} < 0 || {b} >= {bits})" if dtype not in UNSIGNED else f"({b} >= {bits})"
     if op == "shift_left":
         return f"({outside} ? 0 : {_wrap(dtype, f'({_UNSIGNED_OF[dtype]}){a} << ({outside} ? 0 : {b})')})"
@@ -178,7 +179,7 @@ def _shift(op: str, dtype: str, a: str, b: str) -> str:
 
 def _to_integer(source: str, target: str, x: str) -> str:
     """Truncates and saturates without ever converting an unrepresentable value."""
-    low, high = _RANGE[target]
+    low, high = RANGES[target]
     s = _suffix(source)
     # The largest float of the source type that does not exceed the limit.
     largest = _struct.unpack("<f", _struct.pack("<f", high))[0] if source != "f64" else float(high)
@@ -187,11 +188,11 @@ def _to_integer(source: str, target: str, x: str) -> str:
     bounded = f"({x} > {low}.0{s} ? ({x} < {largest!r}{s} ? {x} : {largest!r}{s}) : ({x} != {x} ? 0 : {low}.0{s}))"
     if low == -(2**63):
         bounded = bounded.replace(f"{low}.0{s}", f"-9223372036854775808.0{s}")
-    wide = "int32_t" if target in ("i8", "u8") else COMPUTE[target]
+    wide = "int32_t" if target in ("i8", "u8", "i16", "u16") else COMPUTE[target]
     converted = f"({COMPUTE[target]})({wide}){bounded}"
     if largest == high:
         return converted
-    maximum = {"i32": "INT32_MAX", "u32": "UINT32_MAX", "i64": "INT64_MAX"}[target]
+    maximum = {"i32": "INT32_MAX", "u32": "UINT32_MAX", "i64": "INT64_MAX", "u64": "UINT64_MAX"}[target]
     return f"({x} > {largest!r}{s} ? {maximum} : {converted})"
 
 
@@ -229,11 +230,11 @@ def _literal(dtype: str, value: Any) -> str:
         return f"({number.hex()}{s})"
     if dtype == "bool":
         return "1" if value else "0"
-    low, high = _RANGE[dtype]
+    low, high = RANGES[dtype]
     if not low <= int(value) <= high:
         raise ValueError(f"constant {value} does not fit {dtype}")
-    if dtype == "i64":
-        return f"((int64_t)UINT64_C({int(value) & (2**64 - 1)}))"
+    if dtype in ("i64", "u64"):
+        return f"(({COMPUTE[dtype]})UINT64_C({int(value) & (2**64 - 1)}))"
     return f"(({COMPUTE[dtype]}){int(value)}{'u' if dtype == 'u32' else ''})" if int(value) != -(2**31) else "INT32_MIN"
 
 
@@ -379,6 +380,17 @@ ALWAYS_INLINE int64_t pow_integer(int64_t base, int64_t power) {
 #define CLAMP(T) ALWAYS_INLINE T clamp_##T(T x, T high) { return (x > high || high != high) ? high : x; }
 CLAMP(float) CLAMP(double) CLAMP(int8_t) CLAMP(uint8_t) CLAMP(int32_t) CLAMP(uint32_t) CLAMP(int64_t)
 """
+#: What is there where it is used alone: the text of other kernels, and so their names, stay.
+_MORE_HELPERS = {
+    "pow_unsigned": """
+ALWAYS_INLINE uint64_t pow_unsigned(uint64_t base, uint64_t power) {
+  uint64_t result = 1;
+  for (; power; power >>= 1, base *= base)
+    if (power & 1) result *= base;
+  return result;
+}""",
+    **{f"clamp_{T}": f"CLAMP({T})" for T in ("int16_t", "uint16_t", "uint64_t")},
+}
 
 
 def _params(program: Program, rank: int, input_dtypes: Sequence[str]) -> Tuple[Param, ...]:
@@ -451,9 +463,10 @@ def make_kernel(program: Program, rank: int, input_dtypes: Sequence[str], classe
     types.update({f"y{i}": STORAGE[program.nodes[index].dtype] for i, index in enumerate(program.outputs)})
     types.update({f"c{i}": COMPUTE[dtype] for i, dtype in enumerate(_scalar_dtypes(program))})
     chunk = chunk_elements(program)
+    row = _row_function(program, classes, input_dtypes)
+    helpers = [_HELPERS, *(more for name, more in _MORE_HELPERS.items() if name + "(" in row)]
     text = "\n".join(
-        ['#include "vmath.h"', _HELPERS, _struct_text(params, types), _row_function(program, classes, input_dtypes),
-         _entry_text(program, rank, len(input_dtypes), chunk), ""]
+        ['#include "vmath.h"', *helpers, _struct_text(params, types), row, _entry_text(program, rank, len(input_dtypes), chunk), ""]
     )  # fmt: skip
     ops = [node.op for node in program.nodes if node.op not in ("input", "const", "scalar", "symbol")]
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]

@@ -11,6 +11,7 @@ import functools
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import expr as ex
+from .elementwise import INTEGERS
 from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
 
 PANEL = 32
@@ -194,7 +195,7 @@ def simple_kernel(dtype: str) -> KernelDef:
     return KernelDef(name, "matmul", producer, params, _batch_grid(64, 16))
 
 
-SIMPLE_DTYPES = ("f64", "i32", "u32", "i64")
+SIMPLE_DTYPES = ("f64", *INTEGERS)
 
 
 def lower_matmul(a: TensorSpec, b: TensorSpec, out: TensorSpec, scale: float = 1.0) -> Launch:

@@ -23,9 +23,14 @@ typedef struct {
 #define BLOCK 4
 
 #define WRAP_f64(x) (x)
+#define WRAP_i8(x) ((uint32_t)(x))
+#define WRAP_u8(x) ((uint32_t)(x))
+#define WRAP_i16(x) ((uint32_t)(x))
+#define WRAP_u16(x) ((uint32_t)(x))
 #define WRAP_i32(x) ((uint32_t)(x))
 #define WRAP_u32(x) (x)
 #define WRAP_i64(x) ((uint64_t)(x))
+#define WRAP_u64(x) (x)
 #define WRAP(x) CONCAT(WRAP_, TAG)(x)
 
 static void multiply(const matmul_simple_params_t* p, const element_t* a, const element_t* b,

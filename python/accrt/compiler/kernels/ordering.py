@@ -33,7 +33,7 @@ def _pieces(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
 def cumsum_kernel(x: str, out: str) -> KernelDef:
     names = "outer n inner x_outer x_n x_inner out_outer out_n out_inner".split()
     name = f"cumsum_{x}"
-    producer = entry_source("cumsum.c", "cumsum_params_t", name, X_TAG=x, OUT_TAG=out, SUM="double" if out.startswith(("f", "bf")) else "int64_t")
+    producer = entry_source("cumsum.c", "cumsum_params_t", name, X_TAG=x, OUT_TAG=out, SUM="double" if out.startswith(("f", "bf")) else "uint64_t" if x == "u64" else "int64_t")
     return KernelDef(name, "cumsum", producer, layout([reads("x"), writes("out")] + [symbol(n) for n in names]), _pieces)
 
 
@@ -48,7 +48,7 @@ def _named(prefix: str, names: str, items: List[Any]) -> Dict[str, Any]:
     return {f"{prefix}_{name}": item for name, item in zip(names.split(), items)}
 
 
-_KEYS = {"f16": "FLOAT32", "bf16": "FLOAT32", "f32": "FLOAT32", "f64": "FLOAT64", "i8": "SIGNED", "i32": "SIGNED", "i64": "SIGNED"}
+_KEYS = {"f16": "FLOAT32", "bf16": "FLOAT32", "f32": "FLOAT32", "f64": "FLOAT64", **dict.fromkeys(ew.SIGNED, "SIGNED")}
 #: Groups of lines that have a part of the workspace.
 SORT_GROUPS = 16
 

@@ -33,9 +33,12 @@ typedef struct {
 #define LOWEST_f64 (-__builtin_inf())
 #define LOWEST_i8 INT8_MIN
 #define LOWEST_u8 0
+#define LOWEST_i16 INT16_MIN
+#define LOWEST_u16 0
 #define LOWEST_i32 INT32_MIN
 #define LOWEST_u32 0
 #define LOWEST_i64 INT64_MIN
+#define LOWEST_u64 0
 #define LOWEST_bool 0
 #define HIGHEST_f32 __builtin_inff()
 #define HIGHEST_f16 HIGHEST_f32
@@ -43,9 +46,12 @@ typedef struct {
 #define HIGHEST_f64 __builtin_inf()
 #define HIGHEST_i8 INT8_MAX
 #define HIGHEST_u8 UINT8_MAX
+#define HIGHEST_i16 INT16_MAX
+#define HIGHEST_u16 UINT16_MAX
 #define HIGHEST_i32 INT32_MAX
 #define HIGHEST_u32 UINT32_MAX
 #define HIGHEST_i64 INT64_MAX
+#define HIGHEST_u64 UINT64_MAX
 #define HIGHEST_bool 1
 
 #define FLOAT_f32 1
@@ -54,9 +60,12 @@ typedef struct {
 #define FLOAT_f64 1
 #define FLOAT_i8 0
 #define FLOAT_u8 0
+#define FLOAT_i16 0
+#define FLOAT_u16 0
 #define FLOAT_i32 0
 #define FLOAT_u32 0
 #define FLOAT_i64 0
+#define FLOAT_u64 0
 #define FLOAT_bool 0
 
 /* Integer sums and products go through unsigned, where wrapping is defined. */

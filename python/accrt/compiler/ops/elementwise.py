@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 from .. import arguments
 from .. import expr as ex
 from ..expr import Expr, Size
-from ..declared import FLOATS, TensorType
+from ..declared import FLOATS, INTEGERS, RANGES, TensorType, UNSIGNED
 from ..ir import Function, IRError, Op, Value
 from .schema import broadcast, build, define, numpy, Types
 
@@ -24,6 +24,8 @@ def _divide(a: Any, b: Any) -> Any:
     np = numpy()
     if a.dtype.kind == "f":
         return a / b
+    if a.dtype.kind == "u":
+        return np.where(b == 0, np.zeros_like(a), a // np.where(b == 0, np.ones_like(b), b))
     quotient = np.abs(a.astype(object)) // np.where(b == 0, 1, np.abs(b.astype(object))) if a.size and b.size else a * b
     sign = np.sign(a.astype(np.int64)) * np.sign(b.astype(np.int64))
     return (quotient * sign).astype(a.dtype) if a.size and b.size else (a * b)
@@ -129,7 +131,7 @@ def _shifted(left: bool) -> Callable[[Any, Any], Any]:
         count = np.where(outside, 0, b).astype(a.dtype)
         if left:
             return np.where(outside, 0, np.left_shift(a, count)).astype(a.dtype)
-        return np.where(outside, np.where(a < 0, -1, 0), np.right_shift(a, count)).astype(a.dtype)
+        return np.where(outside, np.where(a < 0, -1, 0).astype(a.dtype), np.right_shift(a, count))
 
     return reference
 
@@ -199,10 +201,6 @@ def _infer_cast(op: Op) -> Types:
     return [TensorType(op.attrs["dtype"], op.operands[0].shape)]
 
 
-#: Least and greatest integers of each type.
-_RANGES = {"i8": (-128, 127), "u8": (0, 255), "i32": (-(1 << 31), (1 << 31) - 1), "u32": (0, (1 << 32) - 1), "i64": (-(1 << 63), (1 << 63) - 1)}
-
-
 def _no_negative(sizes: Sequence[Size]) -> None:
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise IRError(f"no tensor has the shape [{', '.join(map(str, sizes))}]")
@@ -216,10 +214,10 @@ def _infer_full(op: Op) -> Types:
     if dtype is None:
         dtype = "bool" if isinstance(value, bool) else "f32" if isinstance(value, float) else "i64"
     if isinstance(value, Expr):
-        if dtype not in ("i64", "i32", "f32", "f64"):
+        if dtype not in (*INTEGERS, "f32", "f64"):
             raise IRError(f"{value} as {dtype}")
     elif dtype not in FLOATS and dtype != "bool":
-        low, high = _RANGES[dtype]
+        low, high = RANGES[dtype]
         if not (math.isfinite(value) and value == int(value) and low <= value <= high):
             raise IRError(f"{value} is no {dtype}")
     return [TensorType(dtype, tuple(op.attrs["size"]))]
@@ -280,7 +278,7 @@ def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
         raise IRError(f"function {self.function.name!r}: quotients that are rounded are of integers, not of {self.dtype} and "
                       f"{arguments.described(other)}: (x / y).floor() is that of floats")
     quotient = build(self.function, "accrt.div_trunc", self, other)
-    if rounding_mode == "trunc" or quotient.dtype in ("u8", "u32"):
+    if rounding_mode == "trunc" or quotient.dtype in UNSIGNED:
         return quotient
     other = self.function.as_value(other)
     other = other if isinstance(other, Value) else self.function.full((), other, quotient.dtype)
@@ -302,6 +300,23 @@ def _pow_method(self: Value, exponent: Any, swapped: bool = False) -> Value:
     return build(self.function, "aten.pow", exponent, self) if swapped else build(self.function, "aten.pow", self, exponent)
 
 
+def _whole(name: str) -> Callable[[Value], Value]:
+    def method(self: Value) -> Value:
+        return self if self.dtype in INTEGERS else build(self.function, name, self)
+
+    method.__doc__ = f"{name.rpartition('.')[2]}(): {name}; integers are whole."
+    return method
+
+
+def _extreme_method(name: str, of_bools: str) -> Callable[[Value, Any], Value]:
+    def method(self: Value, other: Any) -> Value:
+        bools = self.dtype == "bool" and (other.dtype == "bool" if isinstance(other, Value) else isinstance(other, bool))
+        return getattr(self, of_bools)(other) if bools else build(self.function, name, self, other)
+
+    method.__doc__ = f"{name.rpartition('.')[2]}(other): {name}; of bools {of_bools}()."
+    return method
+
+
 def _clamp_method(self: Value, min: Any = None, max: Any = None) -> Value:
     """aten.clamp: between two numbers, of which one may be left out. Integers between floats become
     f32, as in ATen."""
@@ -310,6 +325,20 @@ def _clamp_method(self: Value, min: Any = None, max: Any = None) -> Value:
 
 
 Value.pow, Value.__pow__, Value.clamp = _pow_method, _pow_method, _clamp_method
+Value.floor, Value.ceil = _whole("aten.floor"), _whole("aten.ceil")
+Value.maximum, Value.minimum = _extreme_method("aten.maximum", "logical_or"), _extreme_method("aten.minimum", "logical_and")
+
+
+def _bitwise_not(self: Value) -> Value:
+    """bitwise_not(): the other bits of integers (aten.bitwise_not); of bools logical_not()."""
+    if self.dtype == "bool":
+        return self.logical_not()
+    if self.dtype in FLOATS:
+        raise IRError(f"function {self.function.name!r}: bitwise_not of {self.dtype}")
+    return self.bitwise_xor(RANGES[self.dtype][1] if self.dtype in UNSIGNED else -1)
+
+
+Value.bitwise_not = _bitwise_not
 
 
 def _truth(function: Function, item: Any, where: str) -> Value:

@@ -8,7 +8,7 @@ from ..ir import IRError, Value
 from . import elementwise, functions, special  # noqa: F401  - the methods that are used here
 
 #: Euclid's steps that any two numbers of a type need: those of neighbours in Fibonacci's sequence.
-_STEPS = {"i8": 12, "u8": 13, "i32": 46, "u32": 47, "i64": 92}
+_STEPS = {"i8": 12, "u8": 13, "i16": 23, "u16": 24, "i32": 46, "u32": 47, "i64": 92, "u64": 93}
 #: Of a type: the digits of its numbers in base 2, the least number above 0 (a power of 2), the
 #: largest number.
 _FORMS = {
@@ -41,8 +41,8 @@ def lcm(a: Value, b: Value) -> Value:
     """The least common multiple; of 0 and any number it is 0."""
     a, b = _both(a, b, "lcm")
     dtype = a.dtype
-    if dtype in ("i8", "u8"):  # cut at the end, as torch does
-        a, b = a.to_copy("i32"), b.to_copy("i32")
+    if dtype in ("i8", "u8", "i16", "u16"):  # cut at the end, as torch does
+        a, b = a.to_copy("i64"), b.to_copy("i64")
     made = (a.div(gcd(a, b), rounding_mode="trunc") * b).abs()  # a division by 0 gives 0
     return made if made.dtype == dtype else made.to_copy(dtype)
 

@@ -78,7 +78,7 @@ def _decompose_sort(op: Op) -> List[Value]:
         values, places = (x if down else -x).topk(size, axis)
         return [values if down else -values, places]
     last = x.rank - 1
-    moved = _to_last(x if x.dtype == "f64" else x.to_copy("i64"), axis)
+    moved = _to_last(x if x.dtype in ("f64", "u64") else x.to_copy("i64"), axis)
     own, other, places = moved.unsqueeze(last + 1), moved.unsqueeze(last), function.arange(size)
     earlier = places.unsqueeze(0) < places.unsqueeze(1)
     before = (other.gt(own) if down else other.lt(own)).logical_or(other.eq(own).logical_and(earlier))
@@ -107,7 +107,7 @@ def largest_last(source: Value, index: Value, dim: int, least: bool) -> Tuple[Va
         source = source if same(source.shape[d], size) else source.slice(d, 0, size)
 
     def turned(x: Value) -> Value:
-        return x if not least else -x if x.dtype in FLOATS else -1 - x
+        return x if not least else -x if x.dtype in FLOATS else x.bitwise_not()
 
     values, order = turned(source).sort(dim)
     return index.gather(dim, order), turned(values)
@@ -143,9 +143,9 @@ def reduced(x: Value, at: int, index: Value, source: Value, reduce: str, include
     if x.rank == 0:
         index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
         return reduced(x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)
-    if x.dtype == "bool" or (x.dtype, reduce) == ("u8", "amin"):
-        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce) if x.dtype == "bool" else reduce
-        return reduced(x.to_copy("i32"), at, index, source.to_copy("i32"), of_truth, include_self).to_copy(x.dtype)
+    if x.dtype == "bool":
+        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+        return reduced(x.to_copy("i32"), at, index, source.to_copy("i32"), of_truth, include_self).to_copy("bool")
     if reduce == "mean":
         total = reduced(x, at, index, source, "sum", include_self)
         ones = x.function.full([], 1, x.dtype).expand(list(index.shape))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..declared import TensorType
+from ..declared import INTEGERS, TensorType
 from ..ir import IRError, Op, Value
 from .schema import broadcast, define, need_same, resized, Types
 
 #: Float types that a product may mix: it calculates in f32, and gives the type of the left side.
 MIXED = ("f16", "bf16", "f32")
 #: Other types of products, each with its own alone.
-_UNMIXED = ("f64", "i32", "u32", "i64")
+_UNMIXED = ("f64", *INTEGERS)
 
 
 def check_product_types(left: str, right: str, what: str = "product") -> None:

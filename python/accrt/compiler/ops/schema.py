@@ -201,11 +201,11 @@ def _result_type(name: str, operands: Sequence[Any]) -> str:
     without any, then numbers, count only where they are of a higher kind (bool, integers,
     floats)."""
     tensors = [v for v in operands if isinstance(v, Value)]
-    with_dims = _common_dtype(name, [v.dtype for v in tensors if v.rank])
-    without = _common_dtype(name, [v.dtype for v in tensors if not v.rank])
+    with_dims = common_dtype(name, [v.dtype for v in tensors if v.rank])
+    without = common_dtype(name, [v.dtype for v in tensors if not v.rank])
     numbers = [v for v in operands if v is not None and not isinstance(v, Value)]
     kinds = ["bool" if isinstance(n, bool) else "f32" if isinstance(n, float) else "i64" for n in numbers]
-    return _higher(with_dims, _higher(without, _common_dtype(name, kinds)))
+    return _higher(with_dims, _higher(without, common_dtype(name, kinds)))
 
 
 def _kind(dtype: str) -> int:
@@ -216,7 +216,7 @@ def _higher(first: str, second: str) -> str:
     return second if _kind(second) > _kind(first) else first
 
 
-def _common_dtype(name: str, dtypes: Sequence[str]) -> str:
+def common_dtype(name: str, dtypes: Sequence[str]) -> str:
     """The type that ATen promotes tensors of these types to; "" for none."""
     if not dtypes:
         return ""
@@ -226,10 +226,9 @@ def _common_dtype(name: str, dtypes: Sequence[str]) -> str:
         return unique[0]
     if top == 3:
         return "f32" if set(unique) == {"f16", "bf16"} else unique[-1]
-    if "u32" in unique or set(unique) == {"i8", "u8"}:
-        # torch refuses u32 beside other integers; its int16 for i8 and u8 is no type of ours.
+    if {"u16", "u32", "u64"} & set(unique):  # which torch refuses beside other integers
         raise IRError(f"{name}: types {' and '.join(unique)} have no common type; cast one with to_copy()")
-    return unique[-1]
+    return "i16" if unique == ["i8", "u8"] else unique[-1]
 
 
 # ---- Helpers of inference ------------------------------------------------------------------------
