@@ -23,7 +23,7 @@ from pycparser import c_ast, c_generator, c_parser
 import entries as entry_points
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEADERS = ("kernel", "base", "instance", "memory", "stream", "tensor", "commands", "bundle", "weights", "layout", "program",
+HEADERS = ("kernel", "base", "instance", "counters", "memory", "stream", "tensor", "commands", "bundle", "weights", "layout", "program",
            "trust")
 WRITE_HEADERS = ("write", "write/bundle_writer", "write/quantize", "write/rewrite")
 SERVE_HEADERS = ("serve",)

@@ -9,6 +9,7 @@
 #include "accrt/base.h"
 #include "accrt/bundle.h"
 #include "accrt/commands.h"
+#include "accrt/counters.h"
 #include "accrt/dlpack.h"
 #include "accrt/instance.h"
 #include "accrt/layout.h"

@@ -236,9 +236,12 @@ typedef struct accrt_api {
   accrt_status_t (*program_swap_weights_within)(accrt_program_t* program, const accrt_weight_t* weights, uint32_t weight_count, uint32_t weight_size_bytes, const accrt_budget_t* budget); /* 0.4 */
   accrt_status_t (*program_load_weights_within)(accrt_program_t* program, accrt_weights_t * const* weights, uint32_t weight_count, const char * const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget); /* 0.4 */
   accrt_status_t (*program_weight)(accrt_program_t* program, const char* name, accrt_tensor_t* out_tensor); /* 0.4 */
+  accrt_status_t (*counters_add)(accrt_instance_t* instance, const accrt_counter_group_t* group, uint64_t* out_id); /* 0.4 */
+  accrt_status_t (*counters_remove)(accrt_instance_t* instance, uint64_t id); /* 0.4 */
+  accrt_status_t (*counters_read)(accrt_instance_t* instance, void (*visit)(void* user, const accrt_counter_group_t* group, const double* values), void* user); /* 0.4 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1792 && offsetof(accrt_api_t, program_weight) == 1792 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1816 && offsetof(accrt_api_t, counters_read) == 1816 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

@@ -64,6 +64,9 @@ ACCRT_CHUNK_PLAIN = 1
 ACCRT_CONSTANT_EXTERNAL = 2
 ACCRT_CONSTANT_INLINE = 0
 ACCRT_CONSTANT_PREPARED = 1
+ACCRT_COUNTER_GAUGE = 2
+ACCRT_COUNTER_HISTOGRAM = 3
+ACCRT_COUNTER_TOTAL = 1
 ACCRT_CPU_AMX_BF16 = 128
 ACCRT_CPU_AMX_INT8 = 256
 ACCRT_CPU_ARM_BF16 = 34359738368
@@ -632,6 +635,26 @@ _FIELDS = {
         ("priority_least", c_int32),
         ("priority_greatest", c_int32),
         ("uuid", c_uint8 * 16),
+    ],
+    "accrt_counter": lambda m: [
+        ("name", c_char_p),
+        ("help", c_char_p),
+        ("label", c_char_p),
+        ("label_value", c_char_p),
+        ("bounds", POINTER(c_double)),
+        ("kind", c_uint32),
+        ("bound_count", c_uint32),
+    ],
+    "accrt_counter_group": lambda m: [
+        ("struct_size", c_uint32),
+        ("counter_count", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("name", c_char_p),
+        ("self", c_void_p),
+        ("counters", POINTER(m.accrt_counter)),
+        ("counter_size_bytes", c_uint32),
+        ("reserved", c_uint32),
+        ("read", CFUNCTYPE(None, c_void_p, POINTER(c_double))),
     ],
     "accrt_pool_options": lambda m: [
         ("struct_size", c_uint32),
@@ -2031,6 +2054,9 @@ _PROTOTYPES = {
     "accrt_program_swap_weights_within": lambda m: (c_int32, [m.accrt_program_p, POINTER(m.accrt_weight), c_uint32, c_uint32, POINTER(m.accrt_budget)]),
     "accrt_program_load_weights_within": lambda m: (c_int32, [m.accrt_program_p, POINTER(m.accrt_weights_p), c_uint32, POINTER(c_char_p), c_uint32, c_uint32, POINTER(m.accrt_budget)]),
     "accrt_program_weight": lambda m: (c_int32, [m.accrt_program_p, c_char_p, POINTER(m.accrt_tensor)]),
+    "accrt_counters_add": lambda m: (c_int32, [m.accrt_instance_p, POINTER(m.accrt_counter_group), POINTER(c_uint64)]),
+    "accrt_counters_remove": lambda m: (c_int32, [m.accrt_instance_p, c_uint64]),
+    "accrt_counters_read": lambda m: (c_int32, [m.accrt_instance_p, CFUNCTYPE(None, c_void_p, POINTER(m.accrt_counter_group), POINTER(c_double)), c_void_p]),
     "accrt_write_version": lambda m: (c_uint32, []),
     "accrt_layout_quantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), POINTER(c_float), c_uint64, c_uint64, POINTER(m.accrt_quantize_options), POINTER(m.accrt_quantize_report)]),
     "accrt_bundle_writer_create": lambda m: (c_int32, [POINTER(m.accrt_bundle_writer_options), POINTER(m.accrt_bundle_writer_p)]),

@@ -155,6 +155,7 @@ accrt_status_t accrt_instance_options_take(const accrt_instance_options_t* optio
 void accrt_instance_init(accrt_instance_t* instance, const accrt_instance_options_t* options) {
   accrt_object_init(&instance->object);
   accrt_pack_set_init(&instance->packs);
+  accrt_counters_init(&instance->counters);
   accrt_mutex_init(&instance->trust.lock, ACCRT_LOCK_TRUST);
   accrt_mutex_init(&instance->crypto.lock, ACCRT_LOCK_CRYPTO);
   instance->allocator = options->allocator != NULL ? *options->allocator : accrt_allocator_system;
@@ -184,6 +185,7 @@ static void free_options(accrt_instance_t* instance) {
 }
 
 void accrt_instance_deinit(accrt_instance_t* instance) {
+  accrt_counters_deinit(instance);
   accrt_trust_free(instance);
   free_options(instance);
 }

@@ -1,10 +1,11 @@
 /* runtime/core/instance_parts.h - the lower half of an instance: allocator, options, ids, log,
- * trace, trust, packs. For runtime/core, and for runtime/drivers/common, whose upper half
+ * trace, trust, packs, counters. For runtime/core, and for runtime/drivers/common, whose upper half
  * (drivers, devices, streams, threads) begins with it. It may not mention them.
  */
 #ifndef ACCRT_RUNTIME_CORE_INSTANCE_PARTS_H_
 #define ACCRT_RUNTIME_CORE_INSTANCE_PARTS_H_
 
+#include "runtime/core/counters.h"
 #include "runtime/core/crypto.h"
 #include "runtime/core/instance.h"
 #include "runtime/core/near_name.h"
@@ -37,6 +38,7 @@ struct accrt_instance {
   accrt_lazy_crypto_t crypto;
   atomic_uint_least64_t next_id;
   accrt_pack_set_t packs;
+  accrt_counters_t counters;
   /* called for the last reference; the upper half frees the instance */
   void (*end)(accrt_instance_t* instance);
 };

@@ -22,6 +22,7 @@
   X(SOURCE, "the reader of a source")                                                              \
   X(INSTANCE, "an instance's drivers, devices and streams")                                        \
   X(PACKS, "an instance's kernel packs")                                                           \
+  X(COUNTERS, "an instance's groups of counters")                                                  \
   X(TRUST, "what an instance trusts")                                                              \
   X(CRYPTO, "an instance's libcrypto")                                                             \
   X(EVENT, "an event")                                                                             \

@@ -106,7 +106,7 @@ void accrt_instance_reap_zombies(accrt_instance_t* instance) {
   }
 }
 
-static accrt_device_t* device_at(accrt_instance_t* instance, uint32_t index) {
+accrt_device_t* accrt_instance_device_at(accrt_instance_t* instance, uint32_t index) {
   accrt_device_t* device = NULL;
   accrt_mutex_lock(&accrt_upper(instance)->lock);
   if (index < accrt_upper(instance)->device_count)
@@ -115,19 +115,13 @@ static accrt_device_t* device_at(accrt_instance_t* instance, uint32_t index) {
   return device;
 }
 
-static bool is_open(const accrt_device_t* device) {
-  /* Acquire pairs with the release in accrt_instance_device's opening. */
-  return atomic_load_explicit(&accrt_upper_device(device)->state, memory_order_acquire) ==
-         ACCRT_DEVICE_OPEN;
-}
-
 void accrt_instance_reap(accrt_instance_t* instance) {
   accrt_instance_reap_zombies(instance);
   for (uint32_t i = 0;; ++i) {
-    accrt_device_t* device = device_at(instance, i);
+    accrt_device_t* device = accrt_instance_device_at(instance, i);
     if (device == NULL)
       return;
-    if (is_open(device))
+    if (accrt_device_is_open(device))
       accrt_device_reap_pools(device);
   }
 }
@@ -138,10 +132,10 @@ static uint32_t run_devices(void* user) {
   accrt_instance_t* instance = user;
   uint32_t ran = 0;
   for (uint32_t i = 0;; ++i) {
-    accrt_device_t* device = device_at(instance, i);
+    accrt_device_t* device = accrt_instance_device_at(instance, i);
     if (device == NULL)
       return ran;
-    if (!is_open(device) || !accrt_upper_device(device)->caller_runs)
+    if (!accrt_device_is_open(device) || !accrt_upper_device(device)->caller_runs)
       continue;
     accrt_context_enter();
     ran |= device->table->device_progress(device->driver_device);
@@ -238,6 +232,8 @@ accrt_status_t accrt_instance_make(const accrt_instance_options_t* options,
   status = accrt_instance_configure(instance, &local);
   if (status == ACCRT_OK)
     status = open_drivers(instance, built_in, built_in_count);
+  if (status == ACCRT_OK)
+    status = accrt_instance_count(instance);
   if (status != ACCRT_OK) {
     const accrt_error_t error = *accrt_error_current();
     accrt_instance_destroy(instance);

@@ -50,6 +50,8 @@ typedef struct accrt_open_driver {
 #define ACCRT_DEVICES_COUNTING 1u
 #define ACCRT_DEVICES_COUNTED 2u
 
+#define ACCRT_RUNTIME_COUNTERS 6u
+
 /* An instance whole: the lower half is runtime/core's. */
 typedef struct accrt_upper {
   accrt_instance_t instance;
@@ -71,6 +73,7 @@ typedef struct accrt_upper {
   accrt_stream_t* streams; /* all that are not freed */
   accrt_zombie_t* zombies;
   atomic_uint has_zombies;
+  accrt_counter_t counters[ACCRT_RUNTIME_COUNTERS]; /* constant: counters.c */
 } accrt_upper_t;
 static inline accrt_upper_t* accrt_upper(const accrt_instance_t* instance) {
   return (accrt_upper_t*)(uintptr_t)instance;
@@ -102,6 +105,18 @@ static inline accrt_upper_device_t* accrt_upper_device(const accrt_device_t* dev
 #define ACCRT_DEVICE_CLOSED 0u
 #define ACCRT_DEVICE_OPENING 1u
 #define ACCRT_DEVICE_OPEN 2u
+static inline bool accrt_device_is_open(const accrt_device_t* device) {
+  /* Acquire pairs with the release in accrt_instance_device's opening. */
+  return atomic_load_explicit(&accrt_upper_device(device)->state, memory_order_acquire) ==
+         ACCRT_DEVICE_OPEN;
+}
+/* The device of that index, which may not be open; NULL: there are no more. */
+accrt_device_t* accrt_instance_device_at(accrt_instance_t* instance, uint32_t index);
+
+/* ---- counters.c ---- */
+
+/* Adds the runtime's own group of counters. */
+accrt_status_t accrt_instance_count(accrt_instance_t* instance);
 
 struct accrt_semaphore {
   accrt_object_t object; /* of those that can raise it */
