@@ -91,8 +91,8 @@ class Served:
         return stats["running"] + stats["waiting"] + stats["preempted"]
 
     def submitted(self):
-        """How much the engine was given so far. Who waits until a request has come waits for more of
-        this: a short request may have ended before anybody sees the server busy."""
+        """How much the engine was given so far. Who waits until a request has come waits for more
+        of this: a short request may have ended before anybody sees the server busy."""
         return self.engine.stats()["submitted"]
 
     def at_rest(self):

@@ -350,7 +350,8 @@ def test_the_plan_of_a_cancelled_call_is_made_and_kept():
     del x
     y = once_free(session, np.full(4, 9, np.uint8))
     assert y.numpy().tolist() == [9] * 4
-    assert session.main.bind(np.full(4, 5, np.uint8))._plan_within(1)  # in a nanosecond: it is there
+    # in a nanosecond: it is there
+    assert session.main.bind(np.full(4, 5, np.uint8))._plan_within(1)
     end = time.monotonic() + 60
     while given() is not None and time.monotonic() < end:  # until the other thread is over
         gc.collect()
@@ -536,9 +537,9 @@ async def awaited(work, wait):
 
 
 def cancelled(busy, wait):
-    """Busy work that is cancelled while somebody waits for it, and what the wait raises. A call that
-    is enqueued after the cancel is refused, as the session has failed: on a busy machine that may
-    happen, and it is tried again with more time."""
+    """Busy work that is cancelled while somebody waits for it, and what the wait raises. A call
+    that is enqueued after the cancel is refused, as the session has failed: on a busy machine that
+    may happen, and it is tried again with more time."""
     import accrt
     for after_s in (0.02, 0.2, 2, 10):
         work = busy(after_s)
@@ -578,8 +579,9 @@ WAITS = {
 
 @pytest.fixture
 def busy(golden_bundle):
-    """Makes a session with work of some tenths of a second, and behind that a wait that nobody ends:
-    on a busy machine, too, the work is not done when it is cancelled, so many seconds later."""
+    """Makes a session with work of some tenths of a second, and behind that a wait that nobody
+    ends: on a busy machine, too, the work is not done when it is cancelled, so many seconds
+    later."""
     import accrt
     instance = accrt.Instance(host_code="all", options={"host.threads": 2})
     program = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host"))

@@ -610,7 +610,8 @@ def test_a_limit_that_is_none_is_refused(hostile, limits):
 
 @contextlib.contextmanager
 def limited(bundle, seconds):
-    """A sandbox that has answered within its limit, and the limit: on a busy machine a longer one."""
+    """A sandbox that has answered within its limit, and the limit: on a busy machine a longer
+    one."""
     for _ in range(6):
         with accrt.load(bundle, sandbox={"timeout": seconds}) as confined:
             try:

@@ -2,13 +2,14 @@
 """Compares what accrt reads in weight files with what the packages of their formats read there.
 `./dev check weights` runs it.
 
-    python3 tests/weights/check.py [SEED]
+    python3 tests/weights/check.py [SEED]      # else ACCRT_TEST_SEED, or another one each time
 
 Random weights of every type that the packages write: bytes and shapes must be equal, and for types
 of the layout registry the values, bit for bit but for NaNs, which are one class.
 """
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from weights_compare import compare  # noqa: E402
 
 
 def main() -> None:
-    seed = int(sys.argv[1]) if len(sys.argv) > 1 else time.time_ns() % (1 << 32)
+    drawn = os.environ.get("ACCRT_TEST_SEED") or time.time_ns() % (1 << 32)
+    seed = int(sys.argv[1] if len(sys.argv) > 1 else drawn)
     print(f"seed {seed}")
     with tempfile.TemporaryDirectory() as folder:
         for i in range(20):
