@@ -42,10 +42,10 @@ for _dtype in ("f16", "bf16", "f64"):
             case(f"gpu_{_kind}_{_dim}_{_dtype}", roundings=64, scale=64)(
                 lambda f, n, m, k=_kind, d=_dim, t=_dtype: getattr(f.input("x", t, [n, m]), k)(d)
             )
-for _dtype in ("i8", "u8", "u32", "i64"):
+for _dtype in ("i8", "u8", "i16", "u16", "u32", "i64", "u64"):
     case(f"gpu_sum_{_dtype}", 0, 9)(lambda f, n, m, d=_dtype: f.input("x", d, [n, m]).sum(0))
     case(f"gpu_amax_{_dtype}", -9 if _dtype[0] == "i" else 0, 9)(lambda f, n, m, d=_dtype: f.input("x", d, [n, m]).amax(1))
-for _dtype in ("i32", "u32", "i64"):
+for _dtype in ("i8", "i16", "u16", "i32", "u32", "i64", "u64"):
     case(f"gpu_mm_{_dtype}", 0, 3)(lambda f, n, m, d=_dtype: f.input("x", d, [n, m]) @ f.input("y", d, [m, 7]))
 for _dtype in ("bool", "f16", "f64", "i64"):
     case(f"gpu_permute_{_dtype}", 0, 9)(lambda f, n, m, d=_dtype: f.input("x", d, [n, 3, m]).permute([2, 1, 0]).clone())

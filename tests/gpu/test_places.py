@@ -24,7 +24,7 @@ import test_ops  # noqa: E402
 from accrt.compiler import Interpreter, Module  # noqa: E402
 from accrt.compiler import expr as ex  # noqa: E402
 
-TYPES = ("f32", "f16", "bf16", "f64", "i8", "u8", "i32", "u32", "i64", "bool")
+TYPES = ("f32", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "bool")
 #: name: (builder of a function of sizes a, b, c and count; values of these; inputs of given shapes
 #: by name; roundings and scale as in test_ops)
 CASES = {}

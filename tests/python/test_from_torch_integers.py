@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rotation
-from accrt.from_torch import Method
+from accrt.compiler import driver
+from accrt.from_torch import convert, Method
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = [pytest.mark.torch, pytest.mark.quick_kernels]
@@ -76,17 +77,30 @@ def compare(methods, wanted, args, instance):
             assert torch.allclose(mine.double(), theirs.double(), 1e-6, 0, equal_nan=True) if mine.is_floating_point() else mine.tolist() == theirs.tolist(), what
 
 
-@pytest.mark.rotating(3)
-@pytest.mark.parametrize("kind", TYPES[1:])
-def test_operations_of_integers(kind, instance):
+def arguments(kind):
     random = np.random.default_rng([rotation.seed(), TYPES.index(kind)])
     x, y = drawn(random, kind, (3, 4)), drawn(random, kind, (3, 4))
     x[0] = x[0, 1]  # equal ones
-    args = (x, y, drawn(random, kind, (3, 4), 1, 6), drawn(random, "bool", (3, 4)))
+    return x, y, drawn(random, kind, (3, 4), 1, 6), drawn(random, "bool", (3, 4))
+
+
+@pytest.mark.rotating(3)
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_operations_of_integers(kind, instance):
+    args = arguments(kind)
     wanted = {name: does(function, args) for name, function in OPERATIONS.items()}
     there = {name: function for name, function in OPERATIONS.items() if wanted[name] is not None}
     assert len(there) >= (18 if kind in ("uint16", "uint32", "uint64") else len(OPERATIONS) - 2)
     compare(there, wanted, args, instance)
+
+
+@pytest.mark.rotating(1)
+@pytest.mark.parametrize("kind", ["int16", "uint16", "uint64"])
+def test_cuda_has_kernels_for_them(kind):
+    """They are planned, not compiled: tests/gpu has the same operations of the compiler on one."""
+    args = arguments(kind)
+    module = convert({name: Method(Of(function), args) for name, function in OPERATIONS.items() if does(function, args) is not None})
+    assert len(module.functions) > 15 and driver.kernels_of(module, "cuda")
 
 
 PAIRS = {

@@ -56,3 +56,32 @@ def test_small_results_are_right(name, dtype):
     for got in (kh.decode(out, dtype).astype(np.float64), Interpreter(m).run("f", exact)[0]):
         off = np.abs(got - wanted) / np.maximum(np.abs(wanted), 1e-36)
         assert off.max() <= BOUNDS[dtype], (exact[off.argmax()], got[off.argmax()], wanted[off.argmax()])
+
+
+#: Of large numbers, whose results are finite, and of zeros, whose sign stays.
+AT_THE_ENDS = {"asinh": np.arcsinh, "acosh": np.arccosh, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh}
+
+
+@pytest.mark.rotating(2)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
+def test_large_numbers_and_zeros_of_both_signs(dtype):
+    print("seed", SEED)
+    rng = np.random.default_rng(SEED)
+    most = float({"f64": np.finfo(np.float64).max, "f16": 65000.0}.get(dtype, np.finfo(np.float32).max * 0.99))
+    for name, reference in AT_THE_ENDS.items():
+        largest = np.log(most) if name in ("sinh", "cosh") else most
+        x = np.concatenate([largest * rng.uniform(0.9, 1, 40), np.exp(rng.uniform(0, np.log(largest), 400))])
+        x = x if name == "acosh" else np.concatenate([x, -x, np.resize([0.0, -0.0], 40)])
+        m = Module("ends")
+        f = m.function("f")
+        f.result("y", getattr(f.input("x", dtype, [len(x)]), name)())
+        given = kh.encode(x, dtype)
+        exact = kh.decode(given, dtype).astype(np.float64)
+        with np.errstate(over="ignore"):
+            wanted = kh.decode(kh.encode(reference(exact), dtype), dtype)
+        (out,) = ch.session(ch.program(m)).run("f", given)
+        got = kh.decode(out, dtype).astype(np.float64)
+        near = np.isfinite(wanted) & (np.abs(wanted) < most * 0.97)  # the next number may be infinite
+        off = np.abs(got - wanted)[near] / np.maximum(np.abs(wanted[near]), 1e-36)
+        assert off.max() <= {**BOUNDS, "f16": 4e-3}[dtype], (name, exact[near][off.argmax()], got[near][off.argmax()], wanted[near][off.argmax()])
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(exact) if name != "cosh" else False, err_msg=name)

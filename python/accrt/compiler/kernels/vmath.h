@@ -122,7 +122,7 @@ ALWAYS_INLINE float m_tanh(float x) {
   p = FMA(p, z, -3.33332819422e-1f);
   float near = FMA(p * z, x, x);
   float far = 1.0f - 2.0f / (m_exp(a + a) + 1.0f);
-  return a < 0.625f ? near : __builtin_copysignf(far, x);
+  return __builtin_copysignf(a < 0.625f ? near : far, x); /* near of -0 is 0 */
 }
 
 /* erfc(t) for t >= 0.927 as exp of a polynomial, and erf(a) below as a polynomial: N. Juffa's

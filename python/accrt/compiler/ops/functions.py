@@ -77,8 +77,9 @@ def tan(x: Value) -> Value:
 
 @_method
 def cosh(x: Value) -> Value:
-    """The hyperbolic cosine."""
-    return (x.exp() + (-x).exp()) * 0.5
+    """The hyperbolic cosine: exp(x) may be infinite where it is not."""
+    half = (x.abs() * 0.5).exp()
+    return half * 0.5 * half + 0.5 / half / half
 
 
 @_method
@@ -92,14 +93,15 @@ def asinh(x: Value) -> Value:
     """By log1p, with the sign put back: small numbers keep their digits."""
     a = x.abs()
     near = (a + a * a / ((a * a + 1.0).sqrt() + 1.0)).log1p()
-    return x.sign() * a.gt(1e4).where(a.log() + math.log(2), near)
+    made = a.gt(1e8 if x.dtype == "f64" else 1e4).where(a.log() + math.log(2), near)
+    return x.eq(0.0).where(x, x.lt(0.0).where(-made, made))
 
 
 @_method
 def acosh(x: Value) -> Value:
-    """By log1p, so that what is near 1 keeps its digits."""
+    """By log1p, so that what is near 1 keeps its digits; 2 x may be infinite."""
     above = x - 1.0
-    return (above + above.sqrt() * (above + 2.0).sqrt()).log1p()
+    return x.gt(1e8).where(x.log() + math.log(2), (above + above.sqrt() * (above + 2.0).sqrt()).log1p())
 
 
 @_method
