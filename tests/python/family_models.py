@@ -47,6 +47,8 @@ _GRANITE4 = {**_GRANITE, "hidden_size": 96, "layer_types": ["attention"] * 3, "m
 _MAMBA = {"mamba_n_heads": 12, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 16}
 _GPT = {"vocab_size": 320, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258}
 _GPTJ = {**_GPT, "n_positions": 256, "n_embd": 96, "n_layer": 3, "n_head": 6, "rotary_dim": 8, "n_inner": None, "activation_function": "gelu_new"}
+_OMNI = {"tie_word_embeddings": False, "audio_config": {"model_type": "qwen2_5_omni_audio_encoder", "num_mel_bins": 8, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 32,
+                                                        "d_model": 32, "n_window": 4, "output_dim": 48}}  # fmt: skip
 _MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0,
               "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}  # fmt: skip
 _NEMOTRON_H = {"rms_norm_eps": "absent", "hidden_act": "absent", "layer_norm_epsilon": 1e-5, "head_dim": 16, "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "mamba_num_heads": 6,
@@ -286,6 +288,31 @@ CONFIGS = {
                  "vision_config": {"model_type": "internvl_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": [28, 28], "patch_size": [14, 14]}},
     "idefics3": {"model_type": "idefics3", "image_token_id": 10, "scale_factor": 2, "tie_word_embeddings": True, "text_config": _of("llama", head_dim=16, rope_theta=10000.0, pad_token_id=0),
                  "vision_config": {"model_type": "idefics3_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}},
+    "qwen3-vl-moe": {"model_type": "qwen3_vl_moe", "tie_word_embeddings": False,
+                     "text_config": _of("qwen3_vl_moe_text", head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, mlp_only_layers=[1],
+                                        rope_parameters={"rope_type": "default", "rope_theta": 20000.0, "mrope_section": [4, 2, 2]}),
+                     "vision_config": {"depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 2, "intermediate_size": 48, "patch_size": 4, "num_position_embeddings": 16,
+                                       "deepstack_visual_indexes": [0]}},
+    "qwen2.5-omni": {"model_type": "qwen2_5_omni_thinker", **_OMNI, "text_config": _of("qwen2_5_omni_text", rope_parameters={"rope_type": "default", "rope_theta": 20000.0, "mrope_section": [1, 1, 2]}),
+                     "vision_config": {"model_type": "qwen2_5_omni_vision_encoder", "depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 2, "intermediate_size": 48, "patch_size": 4,
+                                       "fullatt_block_indexes": [0]}},
+    "mllama": {"model_type": "mllama", "image_token_index": 10, "text_config": _of("mllama_text_model", num_hidden_layers=5, cross_attention_layers=[1, 3], rope_scaling=tiny._LLAMA3, rope_theta=10000.0, pad_token_id=0),
+               "vision_config": {"model_type": "mllama_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2, "image_size": 28,
+                                 "patch_size": 14, "intermediate_layers_indices": [0], "vision_output_dim": 64}},
+    "lfm3": _of("lfm3", rms_norm_eps="absent", hidden_act="absent", norm_eps=1e-5, head_dim=16, num_hidden_layers=5, conv_L_cache=5, sliding_window=6, tie_word_embeddings=True,
+                layer_types=["sliding_attention", "conv", "full_attention", "sliding_attention", "conv"], rope_theta="absent", pad_token_id=0,
+                rope_parameters={"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 80000.0},
+                                 "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}),
+    "lfm3-plain": _of("lfm3", rms_norm_eps="absent", hidden_act="absent", norm_eps=1e-5, head_dim=8, num_hidden_layers=5, conv_bias=True, use_sandwich_norm=False, use_attention_gate=False,
+                      tie_word_embeddings=True, rope_theta="absent", pad_token_id=0),
+    "mistral4": _of("mistral4", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, first_k_dense_replace=1, n_group=4, topk_group=2, norm_topk_prob=True,
+                    routed_scaling_factor=2.5, pad_token_id=0, rope_parameters={**_MINISTRAL, "rope_theta": 10000.0, "partial_rotary_factor": 1 / 3}),
+    "mistral4-halves": _of("mistral4", **_LATENTS, q_lora_rank=None, n_routed_experts=5, n_shared_experts=2, num_experts_per_tok=2, norm_topk_prob=False, rope_interleave=False, pad_token_id=0,
+                           rope_parameters={**_MINISTRAL, "llama_4_scaling_beta": 0.0}),
+    "longcat-flash": _of("longcat_flash", **{key: value for key, value in _LATENTS.items() if key != "moe_intermediate_size"}, num_hidden_layers="absent", intermediate_size="absent", num_layers=2,
+                         ffn_hidden_size=80, head_dim=8, q_lora_rank=24, n_routed_experts=6, zero_expert_num=3, moe_topk=3, expert_ffn_hidden_size=24, routed_scaling_factor=2.0,
+                         rope_theta=10000.0),
+    "openai-gpt": {"model_type": "openai-gpt", **{key: value for key, value in _GPT.items() if "token" not in key}, "n_positions": 100, "n_embd": 48, "n_layer": 3, "n_head": 6},
     "qwen2-vl": {**_of("qwen2_vl", rope_theta=1e6, rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]}, use_sliding_window=False, sliding_window=64, max_window_layers=3),
                  "tie_word_embeddings": True, "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2}},
     "qwen2.5-vl": {"model_type": "qwen2_5_vl", "tie_word_embeddings": False,
@@ -718,7 +745,7 @@ def _auto(folder):
     import transformers
 
     kind = json.loads((Path(folder) / "config.json").read_text())["model_type"]
-    sees = kind in ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", *_parts.OF_PARTS)
+    sees = kind in ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_omni_thinker", "mllama", "mistral4", *_parts.OF_PARTS)
     return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 

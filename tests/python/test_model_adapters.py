@@ -101,6 +101,10 @@ def module_name(name, key):
     return found.replace("backbone.", "model.", 1) if found is not None and PARTS.get(name) == "backbone." else found
 
 
+#: Families whose matrices are the other way round.
+TURNED = ("openai-gpt",)
+#: Layers that do nothing without an image.
+OF_IMAGES = {"mllama": ("model.layers.1.", "model.layers.3.")}
 #: Products that stand beside the layers, and matrices in layers that are no products of the text,
 #: or of an index that is not computed.
 BESIDE = re.compile(r"model\.(altup_(unembed_)?projections\.\d+|per_layer_model_projection)\.weight")
@@ -113,10 +117,10 @@ def products_of(name, shapes):
     found = {}
     for key, shape in shapes.items():
         key = module_name(name, key)
-        if key is None or not key.endswith(".weight") or len(shape) != 2:
+        if key is None or key.startswith(OF_IMAGES.get(name, "none")) or not key.endswith(".weight") or len(shape) != 2:
             continue
         if BESIDE.fullmatch(key) or (re.search(r"\.(layers|h|blocks)\.\d+\.", key) and not NO_PRODUCTS.search(key)):
-            found[key[: -len(".weight")]] = (shape[1], shape[0])
+            found[key[: -len(".weight")]] = tuple(shape) if name in TURNED else (shape[1], shape[0])
     return found
 
 
@@ -137,7 +141,8 @@ def test_logits_of_a_family_are_those_of_the_merged_model(tmp_path, name):
     for key in weights:
         product = (module_name(name, key) or "")[: -len(".weight")]
         if product in factors and key.endswith(".weight"):
-            changed[key] = weights[key] + np.float32(0.5) * (factors[product][1] @ factors[product][0])
+            delta = np.float32(0.5) * (factors[product][1] @ factors[product][0])
+            changed[key] = weights[key] + (delta.T if name in TURNED else delta)
     merged, _layout = opened(tiny.write_folder(tmp_path / "merged", config, changed))
     rows = [(rng.integers(0, 320, 24), slot) for slot in (-1, 1, 1)]
     got = logits_of(program, {1: adapter}, rows, rng, config)

@@ -10,7 +10,7 @@ import family_models as family
 import rotation
 import tiny_models as tiny
 from accrt import models
-from accrt.models import Refused, _parts, _registry
+from accrt.models import Refused, _parts, _registry, _tokens
 from test_step_programs import OPTIONS, opened, run
 
 pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
@@ -93,3 +93,55 @@ def test_quantization_may_be_said_of_the_part(tmp_path):
     folder = whole(tmp_path, "kimi_k25", text={**LLAMA, "quantization_config": {"quant_method": "strange"}})
     with pytest.raises(Refused, match="quantization_config.quant_method is 'strange'"):
         _registry.decoder(models.read(folder))
+
+
+def logits_of(folder, config):
+    ids = np.random.default_rng(rotation.seed()).integers(0, config["vocab_size"], (family.ROWS, family.LENGTH))
+    return np.stack([result for _row, _position, result in run(*opened(folder, OPTIONS), ids, np.random.default_rng(0))])
+
+
+@pytest.mark.rotating(1)
+@pytest.mark.parametrize("name", ["qwen3-vl-moe", "mistral4"])
+def test_joined_matrices_of_experts_may_be_the_other_way_round(tmp_path, name):
+    """As Qwen 3 VL with experts is published. The recorded folders are as transformers saves
+    them."""
+    config, weights = family.CONFIGS[name], family.draw(family.recorded()[name]["tensors"], rotation.seed() % 1000)
+    joined = {key for key in weights if key.endswith(("experts.gate_up_proj", "experts.down_proj"))}
+    turned = {key: np.ascontiguousarray(array.swapaxes(1, 2)) if key in joined else array for key, array in weights.items()}
+    one, other = (logits_of(tiny.write_folder(tmp_path / called, config, given), family.text_of(config)) for called, given in (("saved", weights), ("published", turned)))
+    assert joined
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-4)
+
+
+def test_of_a_qwen_that_speaks_the_part_that_thinks(tmp_path):
+    config, weights = family.CONFIGS["qwen2.5-omni"], family.draw(family.recorded()["qwen2.5-omni"]["tensors"], rotation.seed() % 1000)
+    outer = {"model_type": "qwen2_5_omni", "thinker_config": config, "talker_config": {"hidden_size": 8}, "token2wav_config": {}, "enable_audio_output": True}
+    more = {"talker.model.layers.0.self_attn.q_proj.weight": np.zeros((4, 4), np.float32), "token2wav.x.weight": np.zeros(4, np.float32)}
+    whole = tiny.write_folder(tmp_path / "whole", outer, {**{f"thinker.{name}": array for name, array in weights.items()}, **more})
+    np.testing.assert_array_equal(*(logits_of(folder, config["text_config"]) for folder in (whole, tiny.write_folder(tmp_path / "thinker", config, weights))))
+
+
+def test_mistral_4_is_published_as_a_part_of_mistral_3(tmp_path):
+    config, weights = family.CONFIGS["mistral4"], family.draw(family.recorded()["mistral4"]["tensors"], rotation.seed() % 1000)
+    folder = tiny.write_folder(tmp_path / "m", {"model_type": "mistral3", "text_config": config, "vision_config": {"model_type": "pixtral"}},
+                               {**renamed(weights, "published"), "vision_tower.x.weight": np.zeros(4, np.float32)})  # fmt: skip
+    np.testing.assert_array_equal(*(logits_of(one, config) for one in (folder, tiny.write_folder(tmp_path / "alone", config, weights))))
+
+
+@pytest.mark.parametrize("name, changes, says", [
+    ("mistral4", {"rope_parameters": {**family.CONFIGS["mistral4"]["rope_parameters"], "partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5; it is qk_rope_head_dim of all of a head"),
+    ("longcat-flash", {"zero_expert_type": "copy"}, "zero_expert_type is 'copy'"), ("longcat-flash", {"mla_scale_q_lora": False}, "mla_scale_q_lora is False"),
+    ("mllama", {"cross_attention_layers": 3}, "cross_attention_layers is 3"), ("lfm3", {"layer_types": ["conv", "mamba"]}, "layer_types is "),
+])  # fmt: skip
+def test_what_these_families_do_not_do(tmp_path, name, changes, says):
+    config = family.CONFIGS[name]
+    config = {**config, "text_config": {**config["text_config"], **changes}} if "text_config" in config else {**config, **changes}
+    folder = tiny.write_folder(tmp_path / "m", config, family.draw(family.recorded()[name]["tensors"]))
+    with pytest.raises(Refused, match=says):
+        _registry.decoder(models.read(folder))
+
+
+def test_tokens_that_end_a_word_in_a_suffix():
+    """As the first GPT has them."""
+    made = {"model": {"type": "BPE", "vocab": {"he": 0, "llo</w>": 1, ".</w>": 2}}, "decoder": {"type": "BPEDecoder", "suffix": "</w>"}}
+    assert _tokens.of_tokenizer(made, 3)[0] == [b"he", b"llo ", b". "]

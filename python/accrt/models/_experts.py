@@ -22,6 +22,8 @@ class WithExperts(Decoder):
     parts: Tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     #: Whether the shares of the chosen experts are made to add up to 1.
     shares_normed = True
+    #: Whether one tensor may have gates and what they multiply, of all experts.
+    may_join = True
     #: Whether shares multiply what experts take, and not what they give.
     shares_of_inputs = False
     gguf_names = {"ffn_gate_inp": "mlp.gate", "ffn_gate_exps": "mlp.experts.gate_proj", "ffn_up_exps": "mlp.experts.up_proj", "ffn_down_exps": "mlp.experts.down_proj"}
@@ -61,8 +63,23 @@ class WithExperts(Decoder):
 
     def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
         """Rows in the order of their experts `ids`, each of which ends at `ends`, through these."""
+        if self.may_join and not self.is_gguf and self.has(f"{name}.gate_up_proj"):
+            return self.through_joined(rows, name, ends)
         gate, up, down = (self._all(name, part) for part in self.parts)
         return (self.activation(rows.grouped_linear(gate, ends)) * rows.grouped_linear(up, ends)).grouped_linear(down, ends)
+
+    def through_joined(self, rows: Value, name: str, ends: Value) -> Value:
+        """The same, of matrices that are one tensor for all experts, also the other way round."""
+        f, size, width = self.step.f, self.expert_size, self.expert_width
+        shapes = {"gate_up_proj": [2 * size, width], "down_proj": [width, size]}
+        found = [self.checkpoint.tensors.get(self._key(f"{name}.{part}")) for part in shapes]
+        turned = [one is not None and list(one.shape) == [self.experts, *shape[::-1]] for one, shape in zip(found, shapes.values())]
+        # of a square matrix the other one says it
+        is_turned = all(turned) or (any(turned) and 2 * size != width != size)
+        both, last = (f.constant(self.weight(f"{name}.{part}", [self.experts, *(shape[::-1] if is_turned else shape)])) for part, shape in shapes.items())
+        gate, up = (rows.grouped_matmul(both, ends) if is_turned else rows.grouped_linear([both], ends)).split([size, size], -1)
+        made = self.activation(gate) * up
+        return made.grouped_matmul(last, ends) if is_turned else made.grouped_linear([last], ends)
 
     # -- their matrices
 

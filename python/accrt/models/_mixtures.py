@@ -65,14 +65,18 @@ class WithGroups(WithExperts):
         scores = self.scored(self.linear(x, name, self.experts, bias=False))
         by = scores + self.biases(name) if self.by_bias else scores
         chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
-        f = self.step.f
-        # tensors, so that kernels are the same for all numbers
-        many = f.constant(self.constant("experts", np.array([self.experts], np.int64)))
-        places = f.arange(x.shape[0]).unsqueeze(1) * many + chosen.to_copy("i64")
-        shares = scores.view([-1]).index_select(0, places.view([-1])).view([x.shape[0], self.chosen])
+        shares = self.shares_at(scores, chosen)
         if self.shares_normed:
             shares = self.normed_shares(shares)
         return self.multiplied(shares), chosen
+
+    def shares_at(self, scores: Value, chosen: Value) -> Value:
+        """Of all experts' shares those of the chosen ones, [tokens, chosen]."""
+        f, tokens = self.step.f, scores.shape[0]
+        # a tensor, so that kernels are the same for all numbers
+        many = f.constant(self.constant("routed", np.array([int(scores.shape[1])], np.int64)))
+        places = f.arange(tokens).unsqueeze(1) * many + chosen.to_copy("i64")
+        return scores.view([-1]).index_select(0, places.view([-1])).view([tokens, self.chosen])
 
     def normed_shares(self, shares: Value) -> Value:
         return shares / (shares.sum(-1, True) + self.beside_shares)

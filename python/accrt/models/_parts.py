@@ -12,7 +12,7 @@ from ._config import Refused
 #: Configurations of other parts, and beginnings of names of their tensors.
 _OTHER_KEYS = ("vision_config", "audio_config", "text_config")
 _OTHERS = ("vision_model.", "vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.", "visual.", "model.visual.",
-           "model.audio_tower.", "model.embed_audio.", "model.embed_vision.", "model.vision_embedder.", "model.vision_model.", "model.connector.")  # fmt: skip
+           "audio_tower.", "model.audio_tower.", "model.embed_audio.", "model.embed_vision.", "model.vision_embedder.", "model.vision_model.", "model.connector.")  # fmt: skip
 #: What names of the text's tensors begin with, and what they begin with in a model of text alone.
 _TEXT = {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.", "model.language_model.": "model.", "model.text_model.": "model."}
 #: Models that see images or hear, and whose part for text is a model of another type, which the
@@ -47,6 +47,13 @@ def text_part(checkpoint: Checkpoint) -> Checkpoint:
     points = [*checkpoint.points, *(twice(name) for name, count in Counter(kept).items() if count > 1)]
     named = {field: _named(getattr(checkpoint, field)) for field in ("tensors", "unread", "kv_scales")}
     return replace(checkpoint, config={**outer, **text}, points=points, **named)
+
+
+def is_of_parts(config: Dict[str, Any]) -> bool:
+    """Whether a model's part for text is one of another type. Mistral 4 is published as a part of
+    the type that has others of Mistral, too."""
+    text = config.get("text_config")
+    return config.get("model_type") in OF_PARTS or (config.get("model_type") == "mistral3" and isinstance(text, dict) and text.get("model_type") == "mistral4")
 
 
 def text_alone(checkpoint: Checkpoint) -> Checkpoint:

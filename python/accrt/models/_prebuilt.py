@@ -59,7 +59,9 @@ _GPT_OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
 #: Families with biases, without a word about it in their configuration.
-_BIASED = ("GPT2", "Jais2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe", "BioGpt")
+_BIASED = ("GPT2", "OpenAIGPT", "Jais2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe", "BioGpt")
+#: Families whose experts have their matrices in two tensors.
+_JOINED = ("Llama4", "Mistral4", "Qwen3VLMoe")
 #: Families whose products are those of the ones above, in all sizes and with adapters.
 MORE: Dict[str, Dict[str, Any]] = {
     "gemma": {},
@@ -194,6 +196,15 @@ MORE: Dict[str, Dict[str, Any]] = {
     "kimi_linear": {**_LATENTS, **_EXPERTS, **_KIMI_LINEAR, "q_lora_rank": None, "num_expert_group": 2, "topk_group": 1, "moe_renormalize": True},
     "kimi_linear-plain": {"model_type": "kimi_linear", **_LATENTS, **_EXPERTS, **_KIMI_LINEAR, "moe_renormalize": False, "routed_scaling_factor": 1.0},
     "axk1": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
+    "mistral4": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
+    "longcat_flash": {**{key: value for key, value in _LATENTS.items() if key != "num_key_value_heads"}, "num_layers": 1, "ffn_hidden_size": 768, "n_routed_experts": 8,
+                      "zero_expert_num": 4, "moe_topk": 2, "expert_ffn_hidden_size": 96},
+    "lfm3": {"norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 64, "conv_L_cache": 5},
+    "lfm3-plain": {"model_type": "lfm3", "norm_eps": 1e-5, "num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 64, "conv_bias": True,
+                   "use_sandwich_norm": False, "use_attention_gate": False},
+    "mllama": {"num_hidden_layers": 2, "cross_attention_layers": [1]},
+    "qwen3_vl_moe": {**_EXPERTS},
+    "openai-gpt": {},
     "kolibri1": {**_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96, "norm_topk_prob": True},
     "kolibri1-plain": {"model_type": "kolibri1", **_EXPERTS, **_TWO_KINDS, "shared_expert_intermediate_size": 96},
     "flint": {**_EXPERTS, **_TWO_KINDS, "num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"], "shared_expert_intermediate_size": 96,
@@ -238,7 +249,7 @@ class _Tensors(Dict[str, Tensor]):
 def _decoder(
     name: str, sizes: Mapping[str, Any], float_type: str, packing: "_Packing" = (), form: str = "folder", **options: Any,
 ) -> Decoder:  # fmt: skip
-    if name == "gpt2":
+    if name in ("gpt2", "openai-gpt"):
         sizes = {_GPT2_NAMES[key]: value for key, value in sizes.items() if key in _GPT2_NAMES}
     config = {"model_type": name, **sizes, **{**CONFIGS, **MORE}[name]}
     if form == "gguf":
@@ -256,7 +267,8 @@ def _decoder(
             has_biases = bool(config.get("attention_bias")) or family.__name__ in _BIASED
             is_norm = name.endswith("norm.weight") and "q_norm" not in name and not config.get("use_parallel_residual")
             has_biases |= name.endswith("conv1d.bias")
-            return name == f"{family.head_name}.weight" and not self.is_tied or is_norm or (name.endswith(".bias") and "gate.bias" not in name and has_biases)
+            joined = family.__name__ in _JOINED and name.endswith("experts.gate_up_proj")
+            return joined or name == f"{family.head_name}.weight" and not self.is_tied or is_norm or (name.endswith(".bias") and "gate.bias" not in name and has_biases)
 
         def weight(self, name: str, shape: Sequence[int]) -> Any:
             if self._key(name) not in tensors:

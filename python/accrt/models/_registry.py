@@ -64,7 +64,7 @@ def by_architecture(name: str, has: Sequence[str] = ()) -> Type[Decoder]:
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
     """The family's decoder for a checkpoint. Raises Refused."""
     name = checkpoint.config.get("model_type")
-    if name in _parts.OF_PARTS:
+    if _parts.is_of_parts(checkpoint.config):
         checkpoint = _parts.text_alone(checkpoint)
         name = checkpoint.config["model_type"]
     if isinstance(name, str) and name in UNSERVED:

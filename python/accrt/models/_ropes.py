@@ -32,8 +32,11 @@ class TwoRopes(Decoder):
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]
 
+    def has_own_rope(self, layer: int) -> bool:
+        return self.windows[layer] is not None
+
     def rope(self, x: Value) -> Value:
-        if self.windows[self.step.layer] is None:
+        if not self.has_own_rope(self.step.layer):
             return super().rope(x)
         return x.rope_at(self.step.positions, self.constant("rope.local_frequencies", self.local.frequencies.astype("f4")), self.local.scale, self.interleaved)
 
@@ -67,6 +70,15 @@ class FactorsInFiles(Decoder):
 
 class Growing(Decoder):
     """Queries may be multiplied by more, the farther they are from the beginning."""
+
+    def setup_growing(self) -> None:
+        """By how much they grow, and from where on, where rotary embeddings say it."""
+        given: Any = _rope.settings(self.config)[1]
+        found = [given.get("llama_4_scaling_beta") or 0.0, given.get("original_max_position_embeddings") or self.trained]
+        if any(isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e30 for number in found):
+            self.config.refuse(f"config: llama_4_scaling_beta is {found[0]!r}, and original_max_position_embeddings {found[1]!r}, expected numbers")
+            found = [0.0, 1.0]
+        self.beta, self.original = float(found[0]), max(float(found[1]), 1.0)
 
     def growing(self, positions: Value, original: float, beta: float) -> Value:
         """1 up to `original` positions, then more with each time that many, [tokens, 1, 1]."""

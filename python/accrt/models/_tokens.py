@@ -41,13 +41,15 @@ def of_tokenizer(tokenizer: Mapping[str, Any], count: int) -> Tuple[List[bytes],
     parts = [part.get("type") for part in _parts(tokenizer.get("decoder"))]
     is_bytes = "ByteLevel" in parts or (not parts and "ByteLevel" in [p.get("type") for p in _parts(tokenizer.get("pre_tokenizer"))])
     prefix = next((str(part.get("prefix", "##")) for part in _parts(tokenizer.get("decoder")) if part.get("type") == "WordPiece"), None)
+    suffix = next((str(part.get("suffix", "</w>")) for part in _parts(tokenizer.get("decoder")) if part.get("type") == "BPEDecoder"), "")
     last = max((at for _text, at in vocabulary), default=0)
     if last >= count + count // 4:  # some have a few more than the model
         raise ValueError(f"it has tokens up to the id {last}, and the model {count} tokens: it is another model's")
     tokens, flags = [b""] * count, [HIDDEN] * count
     for text, at in vocabulary:
         if at < count:
-            tokens[at], flags[at] = _bytes_of(text, is_bytes, prefix), 0
+            spaced = text.removesuffix(suffix) + " " if suffix and text.endswith(suffix) else text
+            tokens[at], flags[at] = _bytes_of(spaced, is_bytes, prefix), 0
     for added in tokenizer.get("added_tokens") or []:
         at = added["id"]
         if not _is_token(added["content"], at):

@@ -13,11 +13,13 @@ class DeepseekV3(WithLatents, WithGroups):
     defaults = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256,
                 "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_group": 8, "topk_group": 4, "norm_topk_prob": True,
                 "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "max_position_embeddings": 4096}  # fmt: skip
+    #: What makes shares of a router's results.
+    scoring = "sigmoid"
 
     def setup(self) -> None:
         super().setup()
         config = self.config
         self.interleaved = config.flag("rope_interleave", True)
-        config.choice("scoring_func", ("sigmoid",), "sigmoid")
+        config.choice("scoring_func", (self.scoring,), self.scoring)
         config.choice("topk_method", ("noaux_tc",), "noaux_tc")
         self.setup_groups()

@@ -133,6 +133,8 @@ class Gemma4(WithExperts, WithOwnEmbeddings):
         each = self.float(self.weight(f"{name}.per_expert_scale", [self.experts])).index_select(0, chosen.view([-1]).to_copy("i64"))
         return shares * each.view([x.shape[0], self.chosen]), chosen
 
+    may_join = False
+
     def _all(self, name: str, part: str) -> List[Value]:
         """Gates and what they multiply are rows of one tensor."""
         is_last, size = part == self.parts[2], self.expert_size

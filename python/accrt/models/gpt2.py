@@ -14,6 +14,7 @@ class GPT2(Decoder):
     prefix = "transformer."
     ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask
     embedding_name, final_norm, layer_name, attention_name = "wte", "ln_f", "h.{}", "attn"
+    positions_name = "wpe"
     tied = True
     gguf_names = {
         "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
@@ -46,7 +47,7 @@ class GPT2(Decoder):
         return self.adapt(x.matmul(weight) + self.float(self.weight(f"{name}.bias", [size])), x, name)
 
     def embed(self, ids: Value) -> Value:
-        return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
+        return super().embed(ids) + self.embedding(self.step.positions, self.positions_name, self.trained)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
         return self.split_in_three(self.linear(x, f"{name}.c_attn", self.joined_size))

@@ -66,6 +66,7 @@ class GraniteMoeSwa(WithSinksAndBases, GraniteMoe):
     architectures = ()
     defaults = {**GraniteMoe.defaults, "sliding_window": 128}
     router_name, experts_name = "router", "experts"
+    may_join = False
 
     def _all(self, name: str, part: str) -> List[Value]:
         tensor = "down_proj" if part == self.parts[2] else "gate_up_proj"

@@ -4,12 +4,12 @@ drafts that are taken back are right for convolutions, too."""
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 from ..compiler.ir import Value
 from ._blocks import FULL, Decoder
 
-_CONV = "conv"
+CONV = "conv"
 
 
 class Lfm2(Decoder):
@@ -19,9 +19,10 @@ class Lfm2(Decoder):
                   "attn_k_norm": "self_attn.k_layernorm", "attn_output": "self_attn.out_proj", "shortconv.conv": "conv.conv", "shortconv.in_proj": "conv.in_proj",
                   "shortconv.out_proj": "conv.out_proj", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"}  # fmt: skip
     gguf_keys = {"shortconv.l_cache": "conv_L_cache"}
-    gguf_keyless = _CONV
+    gguf_keyless = CONV
     final_norm, output_name = "embedding_norm", "out_proj"
     tied = True
+    known_kinds: Tuple[str, ...] = (FULL, CONV)
     keys = {"rms_norm_eps": ("norm_eps",)}
     defaults = {"norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 1e6, "max_position_embeddings": 128000, "intermediate_size": 12288}
 
@@ -31,8 +32,9 @@ class Lfm2(Decoder):
             config.values[ours] = config.get(older, config.values.get(ours))
         super().setup()
         full = config.get("full_attn_idxs", list(range(self.layers)))
-        kinds = self.of_layers("layer_types", (FULL, _CONV), [FULL if isinstance(full, list) and layer in full else _CONV for layer in range(self.layers)])
-        self.convolves = [kind == _CONV for kind in kinds]
+        self.full = full if isinstance(full, list) else []
+        self.kinds = self.of_layers("layer_types", self.known_kinds, self.default_kinds())
+        self.convolves = [kind == CONV for kind in self.kinds]
         self.taps = config.integer("conv_L_cache", 3, maximum=64)
         self.has_biases = config.flag("conv_bias")
         if any(self.convolves) and self.kv_type == "fp8":
@@ -41,6 +43,9 @@ class Lfm2(Decoder):
         if config.flag("block_auto_adjust_ff_dim", not self.is_gguf):
             self.intermediate = -(-int(factor * int(2 * self.intermediate / 3)) // multiple) * multiple
 
+    def default_kinds(self) -> List[str]:
+        return [FULL if layer in self.full else CONV for layer in range(self.layers)]
+
     def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
         return {"inputs": (self.hidden,)} if self.convolves[layer] else super().kept(layer)
 
@@ -48,9 +53,14 @@ class Lfm2(Decoder):
         return self.rope(self.rms_norm(x, f"{name}_layernorm"))
 
     def layer(self, x: Value, name: str, index: int) -> Value:
-        mixed, normed = self.convolution if self.convolves[index] else self.attention, self.norm(x, f"{name}.operator_norm")
-        x = mixed(normed, f"{name}.{_CONV if self.convolves[index] else self.attention_name}", index) + x
+        x = self.mixed(self.norm(x, f"{name}.operator_norm"), name, index) + x
         return self.feed_forward(self.norm(x, f"{name}.ffn_norm"), f"{name}.feed_forward") + x
+
+    def mixed(self, x: Value, name: str, index: int) -> Value:
+        """By a convolution or attention, as the layer has it."""
+        if self.convolves[index]:
+            return self.convolution(x, f"{name}.{CONV}", index)
+        return self.attention(x, f"{name}.{self.attention_name}", index)
 
     def feed_forward(self, x: Value, name: str) -> Value:
         gate, up = (self.linear(x, f"{name}.{part}", self.intermediate) for part in ("w1", "w3"))

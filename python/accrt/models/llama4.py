@@ -83,11 +83,3 @@ class Llama4(Growing, WithExperts):
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         best, chosen = self.linear(x, name, self.experts, bias=False).topk(self.chosen, -1)
         return best.sigmoid(), chosen
-
-    def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
-        if self.is_gguf:
-            return super().through(rows, name, ids, ends)
-        f, size = self.step.f, self.expert_size
-        both = rows.grouped_matmul(f.constant(self.weight(f"{name}.gate_up_proj", [self.experts, self.hidden, 2 * size])), ends)
-        gate, up = both.split([size, size], -1)
-        return (self.activation(gate) * up).grouped_matmul(f.constant(self.weight(f"{name}.down_proj", [self.experts, size, self.hidden])), ends)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..compiler.ir import Value
-from . import _rope
 from ._ropes import Growing
 from .mistral import Mistral
 
@@ -24,13 +21,8 @@ class Ministral3(Growing, Mistral):
             both = {"mscale": 1.0, "mscale_all_dim": by} if by else {}
             config.values["rope_scaling"] = {**scaling, **both, "llama_4_scaling_beta": config.get("temperature_scale", 0.0)}
         super().setup()
-        given: Any = _rope.settings(config)[1]
-        found = [given.get("llama_4_scaling_beta") or 0.0, given.get("original_max_position_embeddings") or self.trained]
-        if any(isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e30 for number in found):
-            config.refuse(f"config: llama_4_scaling_beta is {found[0]!r}, and original_max_position_embeddings {found[1]!r}, expected numbers")
-            found = [0.0, 1.0]
+        self.setup_growing()
         self.interleaved = self.is_gguf  # whose rows of queries and keys are in the order of pairs
-        self.beta, self.original = float(found[0]), max(float(found[1]), 1.0)
 
     def turned(self, x: Value, name: str) -> Value:
         turned = super().turned(x, name)

@@ -18,8 +18,9 @@ class OfText:
         text = text_part(checkpoint)
         # the model says it, or its part does; a head of its own is read where there is one
         tied = [config.get("tie_word_embeddings") for config in (checkpoint.config, text.config)]
-        if all(one in (None, True, False) for one in tied):
-            text.config["tie_word_embeddings"] = any(tied) and "lm_head.weight" not in text.tensors
+        has_head = "lm_head.weight" in text.tensors
+        if all(one in (None, True, False) for one in tied) and (has_head or tied != [None, None]):
+            text.config["tie_word_embeddings"] = any(tied) and not has_head
         text.config.update({name: _one_position(text.config[name]) for name in ("rope_scaling", "rope_parameters") if name in text.config})
         super().__init__(text, options)  # type: ignore[call-arg]
 
