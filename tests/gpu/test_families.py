@@ -41,7 +41,8 @@ DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 WORKERS = int(os.environ.get("ACCRT_TEST_WORKERS", "0")) or max(1, (os.cpu_count() or 1) - 2)
 #: 0: only what is on the GPU; so many more kernels are compiled for the host.
 HOST = os.environ.get("ACCRT_TEST_HOST", "1") != "0"
-SECONDS = 240  # of a case, from beginning to end
+#: Of a case, from beginning to end.
+SECONDS = int(os.environ.get("ACCRT_TEST_SECONDS", "0")) or 240
 #: By form: how much larger a model is than its configuration here. Rows of packed ones are blocks.
 BY = {"f32": 1, "bf16": 8, "q8_0": 8, "q4_k": 16}
 TOKENS, ROWS = (1, 8, 64), (1, 8)

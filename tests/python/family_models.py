@@ -590,7 +590,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 #: or tokens.
 _SIZES = ("hidden_size", "block_ff_dim", "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-          "hidden_size_per_layer_input", "embedding_length_per_layer_input", "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "linear_head_dim", "global_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+          "hidden_size_per_layer_input", "embedding_length_per_layer_input", "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "linear_head_dim", "global_head_dim", "index_head_dim", "expert_ffn_hidden_size", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip
 
 
