@@ -222,8 +222,8 @@ def test_the_template_says_how_the_model_reasons(template, name):
 
 
 def test_marks_of_reasoning_may_be_tokens():
-    """Special ones stay in the text: nothing would be found there, and what keeps its reasoning keeps
-    its marks. Where reasoning is nothing special, they do not."""
+    """Special ones stay in the text: nothing would be found there, and what keeps its reasoning
+    keeps its marks. Where reasoning is nothing special, they do not."""
     tokenizers = pytest.importorskip("tokenizers")
     from accrt import _ffi
 
