@@ -12,6 +12,7 @@ import ctypes
 import os
 import pathlib
 import random
+import re
 import sys
 
 import pytest
@@ -313,6 +314,13 @@ ASKING = {"cuEventQuery", "cuStreamQuery", "cuEventSynchronize", "cuCtxGetCurren
           "cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes"}  # fmt: skip
 
 
+def changes(stand_in, before):
+    """How often each call was made since. Not counted: calls that ask, and those that give back, as
+    a thread of the driver may give back late what an engine before this one had."""
+    gives_back = re.compile("Destroy|Free|Release|Unload|Unmap|Unregister")
+    return {name: count - before[name] for name, count in counted(stand_in).items() if count != before[name] and name not in ASKING and not gives_back.search(name)}
+
+
 @pytest.mark.parametrize("values", [{}, {"temperature": 0.5}, {"temperature": 0.5, "flags": _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 4}],
                          ids=["greedy", "sampled", "logprobs"])  # fmt: skip
 def test_calls_of_a_steady_step(program, stand_in, values):
@@ -325,7 +333,7 @@ def test_calls_of_a_steady_step(program, stand_in, values):
     before = counted(stand_in)
     for _ in range(100):
         assert engine.step() == 0
-    calls = {name: (count - before[name]) / 100 for name, count in counted(stand_in).items() if count != before[name] and name not in ASKING}
+    calls = {name: count / 100 for name, count in changes(stand_in, before).items()}
     assert calls == {"cuMemcpyAsync": 2, "cuGraphLaunch": 2, "cuEventRecord": 1}
     engine.run()
     engine.close()
@@ -339,7 +347,7 @@ def test_prepared_steps_make_nothing(program, stand_in):
     requests = [(prompt_of(rng), rng.randint(1, 30)) for _ in range(30)]
     numbers = [engine.submit(prompt, count, flags=_ffi.ACCRT_SERVE_IGNORE_EOS) for prompt, count in requests]
     engine.run()
-    made = {name for name, count in counted(stand_in).items() if count != before[name]}
+    made = changes(stand_in, before)
     assert not {name for name in made if name.startswith(("cuGraphAdd", "cuGraphExec", "cuGraphInst", "cuMemCreate", "cuMemAlloc"))}, made
     for (prompt, count), number in zip(requests, numbers):
         assert engine.outputs[number][0]["tokens"] == greedy(prompt, count)
