@@ -64,6 +64,12 @@ def until(condition, seconds=60.0):
     return bool(condition())
 
 
+def holds_no_page(engine):
+    """No sequence runs, and each page is free, or in the cache."""
+    stats = engine.stats()
+    return stats["running"] == 0 and stats["pages_free"] + stats["pages_cached"] == stats["pages"]
+
+
 class Served:
     def __init__(self, server, engine):
         self.server, self.engine = server, engine

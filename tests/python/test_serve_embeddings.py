@@ -124,16 +124,19 @@ def test_beside_generation_in_chunks_with_little_memory(simulated):
     # so that all of it meets
     model = {"page_count": 60, "max_rows": 9, "max_tokens": 40, "step_ns": 300_000}
     with serve_http.served(model=model, engine={"max_chunk_tokens": 13}) as small:
-        clients = [small.connect() for _ in range(6)]
-        for i, client in enumerate(clients):
-            client.sendall(post("/v1/completions", {"prompt": f"{i}" * 40, "max_tokens": 200}))
-        for pooling, wanted in expected.items():
-            found = ask(small, {"input": texts, "pooling": pooling}).json["data"]
-            assert np.array_equal(np.array([one["embedding"] for one in found], "f4"), wanted)
-        for client in clients:
-            assert Answer(serve_http.read_all(client)).status == 200
-            client.close()
-        stats = small.engine.stats()
+        for _ in range(20):  # on a busy machine they may miss each other
+            clients = [small.connect() for _ in range(6)]
+            for i, client in enumerate(clients):
+                client.sendall(post("/v1/completions", {"prompt": f"{i}" * 40, "max_tokens": 200}))
+            for pooling, wanted in expected.items():
+                found = ask(small, {"input": texts, "pooling": pooling}).json["data"]
+                assert np.array_equal(np.array([one["embedding"] for one in found], "f4"), wanted)
+            for client in clients:
+                assert Answer(serve_http.read_all(client)).status == 200
+                client.close()
+            stats = small.engine.stats()
+            if stats["preemptions"] > 0:
+                break
         assert stats["preemptions"] > 0 and stats["cached_tokens"] > 0
 
 

@@ -321,9 +321,7 @@ def test_who_leaves_a_stream_ends_its_request():
                 break
 
         asyncio.run(leave())
-        assert until(lambda: model.engine.stats()["running"] == 0)
-        stats = model.engine.stats()
-        assert stats["pages_free"] + stats["pages_cached"] == stats["pages"]
+        assert until(lambda: serve_http.holds_no_page(model.engine))
     assert until(lambda: descriptors() <= before)
 
 
