@@ -369,6 +369,8 @@ CONFIGS = {
     "gemma4-unified": _of("gemma4_unified_text", **{**_GEMMA4, "head_dim": 8, "global_head_dim": 16}, rms_norm_eps=1e-2, num_hidden_layers=7),
     "axk1": _of("axk1", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, norm_topk_prob=True,
                 routed_scaling_factor=2.5, mlp_layer_types=["sparse", "dense", "sparse"], rope_theta=10000.0),
+    "axk1-frequency": _of("axk1", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, norm_topk_prob=True,
+                          routed_scaling_factor=2.5, num_hidden_layers=5, first_k_dense_replace=1, moe_layer_freq=2, rope_theta=10000.0),
     "kimi-linear": _of("kimi_linear", **_KIMI_LINEAR, first_k_dense_replace=1, linear_attn_config={"full_attn_layers": [3], "kda_layers": [1, 2, 4], "head_dim": 16, "num_heads": 4,
                                                                                                   "short_conv_kernel_size": 4}),
     "kimi-linear-types": _of("kimi_linear", **_KIMI_LINEAR, layer_types=["linear_attention", "full_attention", "full_attention", "linear_attention"], linear_head_dim=8,

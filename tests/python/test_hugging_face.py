@@ -5,6 +5,7 @@ where torch and transformers are: `./dev check models`."""
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import os
 import random
@@ -131,6 +132,56 @@ def test_logits_of_families(tmp_path, name):
     for at, function in ((0, "step"), (1, "embed")):
         for row, position, result in run(program, page_size, ids, numbers, function):
             np.testing.assert_allclose(result, expected[at][row][position], rtol=0, atol=2e-4, err_msg=f"{function}, row {row}, position {position}")
+
+
+#: Families whose configurations say in another way which part of a head is turned, or that turn
+#: nothing. Beside them are those of latents, whose heads have a part for that.
+NO_FACTOR = {"bamba", "gptj", "codegen", "gpt_neox", "gpt_neox_japanese", "biogpt", "bloom", "falcon_mamba", "gpt2", "gpt_bigcode", "gpt_neo", "jamba", "mamba", "mamba2", "mpt",
+             "nemotron_h", "opt", "xglm"}  # fmt: skip
+
+
+def in_part(config, rng):
+    """The configuration with a random partial_rotary_factor, in one of the places where it may
+    stand. More than two elements are turned: transformers spreads one frequency over all."""
+    made = json.loads(json.dumps(config))
+    text = families.text_of(made)
+    factor = rng.choice([0.5, 0.75])
+    text.pop("partial_rotary_factor", None)
+    rope = text.get("rope_parameters")
+    if isinstance(rope, dict) and not any(isinstance(one, dict) for one in rope.values()) and rng.random() < 0.5:
+        rope["partial_rotary_factor"] = factor
+    else:
+        if isinstance(rope, dict):
+            rope.pop("partial_rotary_factor", None)
+        text["partial_rotary_factor"] = factor
+    return made
+
+
+def chosen_parts():
+    names = [name for name, config in families.CONFIGS.items() if config["model_type"] not in NO_FACTOR and "kv_lora_rank" not in families.text_of(config)]
+    random.Random(f"{SEED} parts").shuffle(names)
+    return names if ALL else names[:5]
+
+
+@pytest.mark.parametrize("name", chosen_parts())
+def test_a_part_of_a_head_is_turned_as_the_family_s_own_code_has_it(tmp_path, monkeypatch, name):
+    """Some read partial_rotary_factor, some pass over it, and some fail, for plain frequencies or
+    others: those models are refused."""
+    rotation.seed()
+    config = in_part(families.CONFIGS[name], random.Random(f"{SEED} {name}"))
+    print(config)
+    monkeypatch.setitem(families.CONFIGS, name, config)
+    try:
+        seed, folder, ids, expected = drawn(tmp_path, name)
+    except RuntimeError as error:  # of sizes that do not fit
+        assert "size" in str(error) or "broadcast" in str(error)
+        with pytest.raises(ValueError, match="partial_rotary_factor is .* which this family does not do"):
+            opened(families.write(tmp_path / "refused", name, 0)[0], OPTIONS)
+        return
+    program, page_size = opened(folder, OPTIONS)
+    numbers = np.random.default_rng(seed)
+    for row, position, result in run(program, page_size, ids, numbers, "step"):
+        np.testing.assert_allclose(result, expected[0][row][position], rtol=0, atol=2e-4, err_msg=f"row {row}, position {position}")
 
 
 def test_packed_experts_of_gpt_oss(tmp_path):

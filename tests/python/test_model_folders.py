@@ -351,6 +351,20 @@ def test_frequencies(scaling, longest):
     assert math.isclose(found.scale, scaling.get("attention_factor", scale), rel_tol=1e-12)
 
 
+@pytest.mark.parametrize("turns, scaling, turned", [
+    (True, {}, 8), (False, {}, 16), (None, {}, None), (True, tiny._YARN, 8), (False, tiny._YARN, None), (False, {**tiny._YARN, "partial_rotary_factor": 1.0}, 16),
+])  # fmt: skip
+def test_a_part_of_a_head_is_turned_where_a_family_does_so(turns, scaling, turned):
+    """Transformers passes over the factor, or fails, where a family's code does not read it."""
+    asked = Config({"partial_rotary_factor": 0.5, "max_position_embeddings": 256, "rope_scaling": scaling})
+    found = _rope.make(asked, 16, 0, turns)
+    if turned is None:
+        (point,) = asked.points
+        assert point == f"config: partial_rotary_factor is 0.5 with rope_type '{scaling.get('rope_type', scaling.get('type', 'default'))}', which this family does not do"
+    else:
+        assert not asked.points and found.frequencies.shape == (turned // 2,)
+
+
 def test_scaling_that_lacks_something():
     asked = Config({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}})
     _rope.make(asked, 16, 0)

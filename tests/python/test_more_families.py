@@ -346,7 +346,7 @@ def test_as_many_elements_are_turned_as_are_asked_for(tmp_path, name, head, turn
 def test_a_gguf_file_says_how_many_elements_are_turned(head, turned):
     made = Checkpoint("m", "gguf", {"hidden_size": 4 * head, "num_attention_heads": 4}, {}, [], {})
     _gguf._rope(made, {"dimension_count": turned})
-    assert _rope.make(Config(made.config), head, 1).frequencies.shape == (turned // 2,)
+    assert _rope.make(Config(made.config), head, 1, True).frequencies.shape == (turned // 2,)
 
 
 def made_of(config, tensors=()):

@@ -92,6 +92,9 @@ class Decoder:
     keys: Mapping[str, Tuple[str, ...]] = {}
     #: Whether rotary embeddings turn neighbours, and not the halves of a head.
     interleaved = False
+    #: Whether they turn a part of each head (partial_rotary_factor). False: whole heads, and the
+    #: factor says nothing, as transformers has it. None: transformers fails where there is one.
+    turns_part: Optional[bool] = False
     tied = False  # what a configuration without tie_word_embeddings means
     act = "silu"
     #: What Hugging Face takes where a configuration does not have a key (one that has it as null,
@@ -165,8 +168,12 @@ class Decoder:
             return [known[0]] * self.layers
         return found[: self.layers]
 
+    def rope_of(self, config: Config, head_size: int) -> _rope.Rope:
+        """The rotary embedding of heads of this size. A GGUF file says itself what is turned."""
+        return _rope.make(config, head_size, self.options.max_position or 1, self.is_gguf or self.turns_part)
+
     def setup_rope(self) -> None:
-        self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)
+        self.rotation = self.rope_of(self.config, self.head_size)
         self.most = self.trained = max(self.trained, 0 if self.is_gguf else self.rotation.stretched)
         self.trained = min(self.trained, self.rotation.longest or self.trained)
 

@@ -44,7 +44,7 @@ class WithLatents(Decoder):
     def setup_rope(self) -> None:
         config = self.config
         self.turned_size = config.integer("qk_rope_head_dim", maximum=1 << 15)
-        self.rotation = _rope.make(config.changed(partial_rotary_factor=None), self.turned_size, self.options.max_position or 1)
+        self.rotation = self.rope_of(config.changed(partial_rotary_factor=None), self.turned_size)
         self.most = self.trained = max(self.trained, self.rotation.stretched)
         self.trained = min(self.trained, self.rotation.longest or self.trained)
 

@@ -19,6 +19,8 @@ class WithGroups(WithExperts):
     shared_name = "shared_experts"
     #: Whether biases choose among the shares of a sigmoid.
     by_bias = True
+    #: Whether moe_layer_freq says which layers have experts. Else it must be 1.
+    by_frequency = False
     groups = chosen_groups = 1
     gguf_names = {**WithExperts.gguf_names, "exp_probs_b": "mlp.gate.e_score_correction", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
                   "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"}  # fmt: skip
@@ -36,8 +38,9 @@ class WithGroups(WithExperts):
         if self.experts % self.groups or self.chosen_groups > self.groups or self.chosen * self.groups > self.experts * self.chosen_groups:
             config.refuse(f"config: n_group is {self.groups}, topk_group {self.chosen_groups}: {self.chosen} of {self.experts} experts cannot be chosen in such groups")
             self.groups = self.chosen_groups = 1
-        if config.integer("moe_layer_freq", 1) != 1:
-            config.refuse(f"config: moe_layer_freq is {config.get('moe_layer_freq')}, which this family does not do")
+        self.frequency = config.integer("moe_layer_freq", 1)
+        if self.frequency != 1 and not self.by_frequency:
+            config.refuse(f"config: moe_layer_freq is {self.frequency}, which this family does not do")
         self.leave_out_predictors()
 
     def best_groups(self, scores: Value) -> Value:

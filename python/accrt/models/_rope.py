@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -54,12 +54,17 @@ def settings(config: Config) -> Tuple[float, Dict[str, Any]]:
     return given["rope_theta"], given
 
 
-def make(config: Config, head_size: int, max_position: int) -> Rope:
+def make(config: Config, head_size: int, max_position: int, turns_part: Optional[bool] = False) -> Rope:
     """What a configuration asks for. `max_position`: the longest sequence that is served, by which
-    LongRoPE chooses its factors."""
+    LongRoPE chooses its factors. `turns_part`: as of a Decoder."""
     theta, given = settings(config)
     kind = given["rope_type"]
-    size = head_size if kind == "proportional" else int(head_size * given["partial_rotary_factor"]) // 2 * 2
+    part = head_size if kind == "proportional" else int(head_size * given["partial_rotary_factor"])
+    if part != head_size and not turns_part:
+        if kind != "default" or turns_part is None:
+            config.refuse(f"config: partial_rotary_factor is {given['partial_rotary_factor']:g} with rope_type {kind!r}, which this family does not do")
+        part = head_size
+    size = part // 2 * 2
     if kind not in _KINDS:
         config.refuse(f"config: rope_type is {kind!r}; there are {', '.join(_KINDS)}")
         kind = "default"

@@ -9,7 +9,6 @@ from typing import Any, List, Optional
 import numpy as np
 
 from ..compiler.ir import Value
-from . import _rope
 from ._blocks import FULL, SLIDING, Decoder
 
 
@@ -21,13 +20,13 @@ class TwoRopes(Decoder):
     windows: List[Optional[int]]
 
     def setup_rope(self) -> None:
-        config, longest = self.config, self.options.max_position or 1
+        config = self.config
         given = config.get("rope_parameters") or {}
         both = {kind: given.get(kind) or {} for kind in (FULL, SLIDING)} if isinstance(given, dict) and (FULL in given or SLIDING in given) else {}
         base = config.number("rope_local_base_freq", self.local_theta, minimum=1e-6)
         full, local = config.changed(rope_parameters=both.get(FULL, given)), config.changed(rope_parameters=both.get(SLIDING), rope_scaling=None, rope_theta=base)
         full.values.setdefault("rope_theta", self.theta)
-        self.rotation, self.local = _rope.make(full, self.head_size, longest), _rope.make(local, self.head_size, longest)
+        self.rotation, self.local = self.rope_of(full, self.head_size), self.rope_of(local, self.head_size)
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]

@@ -10,6 +10,7 @@ from .glm4_moe_lite import Glm4MoeLite
 
 class AXK1(Glm4MoeLite):
     types = ("axk1",)
+    by_frequency = True
     defaults = {**DeepseekV3.defaults, "n_routed_experts": 192, "first_k_dense_replace": 1, "max_position_embeddings": 32768}
 
     def setup(self) -> None:

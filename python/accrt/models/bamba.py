@@ -9,6 +9,7 @@ from ._scans import LINEAR, WithMamba2
 
 class Bamba(WithMamba2):
     types = ("bamba",)
+    turns_part = True
     final_norm = "final_layernorm"
     defaults = {"num_key_value_heads": 8, "max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "intermediate_size": 14336}
 

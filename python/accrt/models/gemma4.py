@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from ..compiler.ir import Value
-from . import _rope
 from ._blocks import FULL, SLIDING
 from ._experts import WithExperts
 from ._own_embeddings import WithOwnEmbeddings
@@ -60,7 +59,7 @@ class Gemma4(WithExperts, WithOwnEmbeddings):
         self.key_sizes = [own[kind] for kind in kinds]
         given = config.get("rope_parameters")
         given = given.get(FULL, given) if isinstance(given, dict) else given
-        self.rotation = _rope.make(config.changed(rope_parameters=given), own[FULL][1], self.options.max_position or 1)
+        self.rotation = self.rope_of(config.changed(rope_parameters=given), own[FULL][1])
         if any(self.heads % heads for heads, _size in own.values()) and not config.points:
             config.refuse(f"config: num_global_key_value_heads is {own[FULL][0]}, which does not divide num_attention_heads, {self.heads}")
 

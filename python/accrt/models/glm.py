@@ -11,6 +11,7 @@ from ._blocks import Decoder
 
 class Glm(Decoder):
     types, architectures = ("glm",), ("chatglm",)
+    turns_part = True
     gguf_names = {"ffn_up": "mlp.gate_up_proj"}
     defaults = {"rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5, "head_dim": 128, "num_key_value_heads": 2, "max_position_embeddings": 131072}
     interleaved = True

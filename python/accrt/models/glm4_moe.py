@@ -9,6 +9,7 @@ from ._mixtures import WithGroups
 
 class Glm4Moe(WithGroups):
     types, architectures = ("glm4_moe",), ("glm4moe",)
+    turns_part = True
     gguf_names = {**WithGroups.gguf_names, "post_attention_norm": "post_attention_layernorm"}
     defaults = {"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "partial_rotary_factor": 0.5, "max_position_embeddings": 131072, "moe_intermediate_size": 1408,
                 "num_experts_per_tok": 8, "n_shared_experts": 1, "n_routed_experts": 128, "first_k_dense_replace": 1, "norm_topk_prob": True}  # fmt: skip

@@ -15,7 +15,7 @@ class Glm4MoeLite(DeepseekV3):
         super().setup()
         config = self.config
         first = config.integer("first_k_dense_replace", 1, minimum=0, maximum=4096)
-        self.mlp_kinds = self.of_layers("mlp_layer_types", ("dense", "sparse"), ["dense" if layer < first else "sparse" for layer in range(self.layers)])
+        self.mlp_kinds = self.of_layers("mlp_layer_types", ("dense", "sparse"), ["dense" if layer < first or layer % self.frequency else "sparse" for layer in range(self.layers)])
 
     def is_dense(self, layer: int) -> bool:
         return self.mlp_kinds[layer] == "dense"

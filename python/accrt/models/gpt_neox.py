@@ -11,6 +11,7 @@ from ._blocks import Decoder
 
 class GPTNeoX(Decoder):
     types, architectures = ("gpt_neox",), ("gptneox",)
+    turns_part = True
     defaults = {"layer_norm_eps": 1e-5, "rotary_pct": 0.25, "use_parallel_residual": True}
     keys = {"rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon"), "rope_theta": ("rotary_emb_base",), "partial_rotary_factor": ("rotary_pct",)}
     prefix, head_name = "gpt_neox.", "embed_out"

@@ -10,6 +10,7 @@ from ._config import part_of
 
 class GPTJ(Decoder):
     types = ("gptj",)
+    turns_part = True
     defaults = {"layer_norm_epsilon": 1e-5, "rotary_dim": 64, "n_positions": 2048}
     keys = {"rms_norm_eps": ("layer_norm_epsilon",), "hidden_size": ("n_embd",), "num_hidden_layers": ("n_layer",), "num_attention_heads": ("n_head",),
             "max_position_embeddings": ("n_positions",), "intermediate_size": ("n_inner",), "hidden_act": ("activation_function",)}  # fmt: skip

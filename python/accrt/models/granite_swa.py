@@ -24,7 +24,6 @@ class WithSinksAndBases(Decoder):
     def setup_rope(self) -> None:
         super().setup_rope()
         config, given = self.config, self.config.get("layer_rope_theta")
-        longest = self.options.max_position or 1
         self.bases: List[Optional[float]] = [None] * self.layers  # that of the configuration
         if given is not None:
             fits = isinstance(given, list) and len(given) == self.layers and all(
@@ -35,7 +34,7 @@ class WithSinksAndBases(Decoder):
                 config.refuse(f"config: layer_rope_theta is {given!r:.80}, expected a number from 0 for each of {self.layers} layers")
         scaled: Dict[str, Any] = _rope.settings(config)[1]
         self.rotations = {
-            base: _rope.make(config.changed(rope_scaling=None, rope_parameters={**scaled, "rope_theta": base}), self.head_size, longest) for base in self.bases if base
+            base: self.rope_of(config.changed(rope_scaling=None, rope_parameters={**scaled, "rope_theta": base}), self.head_size) for base in self.bases if base
         }
 
     def window(self, layer: int) -> Optional[int]:

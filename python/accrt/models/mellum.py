@@ -14,6 +14,7 @@ from ._ropes import TwoRopes
 class Mellum(TwoRopes, WithExperts):
     types = ("mellum",)
     architectures: Tuple[str, ...] = ()
+    turns_part = None
     defaults = {"sliding_window": 1024, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896,
                 "norm_topk_prob": True, "max_position_embeddings": 131072}  # fmt: skip
     theta = 5e5

@@ -53,6 +53,7 @@ class MiniMax(WithScans, Mixtral):
         """Published models say how many elements of a head are turned; transformers turns all."""
         config = self.config
         if config.get("rotary_dim") is not None:
+            self.turns_part = True
             self.config = config.changed(partial_rotary_factor=part_of(config.integer("rotary_dim", maximum=self.head_size), self.head_size))
         super().setup_rope()
 

@@ -12,6 +12,7 @@ _EXPERTS = "block_sparse_moe"
 
 class MiniMaxM2(WithGroups):
     types, architectures = ("minimax_m2",), ("minimax-m2",)
+    turns_part = True
     gguf_names = {"ffn_gate_inp": f"{_EXPERTS}.gate", "ffn_gate_exps": f"{_EXPERTS}.experts.w1", "ffn_up_exps": f"{_EXPERTS}.experts.w3",
                   "ffn_down_exps": f"{_EXPERTS}.experts.w2", "exp_probs_b": f"{_EXPERTS}.e_score_correction"}  # fmt: skip
     defaults = {"num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 196608, "rope_theta": 5e6, "num_local_experts": 256, "num_experts_per_tok": 8}
@@ -34,12 +35,11 @@ class MiniMaxM2(WithGroups):
                 config.refuse(f"config: {key} is {value!r:.80}, which this family does not do")
 
     def setup_rope(self) -> None:
-        """Published models say how many elements of a head are turned."""
+        """Published models say how many elements of a head are turned. A factor comes first."""
         config = self.config
-        turned = config.get("rotary_dim")
-        if turned is not None:
+        if config.get("rotary_dim") is not None:
             turned = config.integer("rotary_dim", maximum=self.head_size)
-            self.config = config.changed(partial_rotary_factor=part_of(turned, self.head_size))
+            self.config = config.changed(partial_rotary_factor=config.get("partial_rotary_factor", part_of(turned, self.head_size)))
         super().setup_rope()
 
     def mlp(self, x: Value, name: str) -> Value:

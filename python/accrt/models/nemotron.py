@@ -9,6 +9,7 @@ from ._blocks import Decoder
 
 class Nemotron(Decoder):
     types = architectures = ("nemotron",)
+    turns_part = True
     defaults = {"norm_eps": 1e-5, "partial_rotary_factor": 0.5, "max_position_embeddings": 4096}
     keys = {"rms_norm_eps": ("norm_eps", "layer_norm_epsilon"), "partial_rotary_factor": ("rope_percent", "rope_percentage")}
     act = "relu2"

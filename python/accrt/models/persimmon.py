@@ -11,6 +11,7 @@ from ._blocks import Decoder
 
 class Persimmon(Decoder):
     types = ("persimmon",)
+    turns_part = True
     defaults = {"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5, "max_position_embeddings": 16384, "qk_layernorm": True}
     keys = {"rms_norm_eps": ("layer_norm_eps",)}
     final_norm, output_name = "final_layernorm", "dense"

@@ -9,6 +9,7 @@ from ._blocks import Decoder
 
 class Phi(Decoder):
     types, architectures = ("phi",), ("phi2",)
+    turns_part = True
     defaults = {"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5}
     keys = {"rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon")}
     final_norm, output_name = "final_layernorm", "dense"

@@ -11,6 +11,7 @@ from ._ropes import FactorsInFiles
 
 class Phi3(FactorsInFiles):
     types = architectures = ("phi3",)
+    turns_part = True
     defaults = {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096, "max_position_embeddings": 4096}
     gguf_names = {"ffn_up": "mlp.gate_up_proj"}
 

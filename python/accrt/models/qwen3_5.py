@@ -29,6 +29,7 @@ class OwnProducts(WithDeltaNets):
 class Qwen3_5Text(OwnProducts, Decoder):
     types: Tuple[str, ...] = ("qwen3_5_text",)
     architectures: Tuple[str, ...] = ("qwen35",)
+    turns_part = True
     defaults = {"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25, "max_position_embeddings": 32768, "intermediate_size": 12288}
 
     def setup(self) -> None:

@@ -12,6 +12,7 @@ from .qwen2_moe import Qwen2Moe
 class Qwen3Next(WithDeltaNets, Qwen2Moe):
     types: Tuple[str, ...] = ("qwen3_next",)
     architectures: Tuple[str, ...] = ("qwen3next",)
+    turns_part = True
     gguf_names = {**Qwen2Moe.gguf_names, **WithDeltaNets.gguf_names}
     shares_normed = True
     defaults = {"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "max_position_embeddings": 32768, "intermediate_size": 5632, "num_experts": 512,

@@ -10,6 +10,7 @@ from ._blocks import Decoder
 
 class StableLM(Decoder):
     types = architectures = ("stablelm",)
+    turns_part = True
     defaults = {"layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "max_position_embeddings": 4096}
     keys = {"rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon")}
 
