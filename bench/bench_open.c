@@ -4,12 +4,12 @@
  *   bench_open [--tensors N] [--mib N] [--threads N] [--folder DIR] [--json FILE]
  *
  * Public headers only. It makes a bundle, a safetensors and a GGUF file of so many tensors, and
- * opens each several times from the page cache. Then a bundle of so many MiB of weights: opened,
- * and a program made of it on the host, which checks all of them, with one thread and with
- * --threads (2); from the page cache beside the rate at which as many threads of this machine
- * digest memory (XXH3-128 of 1 MiB at a time), and from the disk beside reading the file from there
- * directly. Best and median of several rounds, interleaved. Text goes to the terminal, JSON to
- * --json or to open.json in $ACCRT_BENCH_RESULTS. */
+ * opens each several times from the page cache. Then a bundle of so many MiB of weights (a multiple
+ * of 16): opened, and a program made of it on the host, which checks all of them, with one thread
+ * and with --threads (2); from the page cache beside the rate at which as many threads of this
+ * machine digest memory (XXH3-128 of 1 MiB at a time), and from the disk beside reading the file
+ * from there directly. Best and median of several rounds, interleaved. Text goes to the terminal,
+ * JSON to --json or to open.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -449,6 +449,11 @@ int main(int argc, char** argv) {
       snprintf(folder, sizeof folder, "%.500s", argv[i + 1]);
     else if (strcmp(argv[i], "--json") == 0)
       json_path = argv[i + 1];
+  }
+  if (large_bytes == 0 || large_bytes % LARGE_TENSOR_BYTES != 0) {
+    fprintf(stderr, "bench_open: --mib %llu: expected a multiple of 16\n",
+            (unsigned long long)(large_bytes >> 20));
+    return 2;
   }
   snprintf(bundle_path, sizeof bundle_path, "%s/open-many.accx", folder);
   snprintf(safetensors_path, sizeof safetensors_path, "%s/open-many.safetensors", folder);

@@ -266,15 +266,18 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags, uint32_t
   assert_int_equal(counts.submitted + counts.refused, requests);
   assert_int_equal(counts.ended, counts.submitted);
   /* A request survives one failed step. */
-  assert_true(fail_every != 0 ? counts.failed < requests / 50 : counts.failed == 0);
-  assert_true((stats.step_failures > 0) == (fail_every != 0));
-  assert_true(requests < 5000 || counts.late > 0);
+  assert_true(fail_every != 0 ? counts.failed <= requests / 50 : counts.failed == 0);
+  assert_true(fail_every != 0 || stats.step_failures == 0);
+  assert_true(fail_every == 0 || stats.step_failures > 0 || stats.steps < 2 * fail_every);
+  const uint32_t has_few = requests < 5000; /* of which perhaps none does what is counted below */
+  assert_true(has_few || counts.late > 0);
   /* About one request of 700 stops, and adapters change where none waits: of few, perhaps none. */
   assert_true(counts.submitted < 50000 || (counts.stopped > 0 && counts.swaps > 0));
-  assert_true(counts.constrained > counts.submitted / 20);
-  assert_true(counts.adapted > counts.submitted / 20);
-  assert_true(counts.scored > requests / 100 && stats.accepted_tokens > 0);
-  assert_true(stats.partial_hits > requests / 100 && stats.copied_tokens >= stats.partial_hits);
+  assert_true(has_few || counts.constrained > counts.submitted / 20);
+  assert_true(has_few || counts.adapted > counts.submitted / 20);
+  assert_true(has_few || (counts.scored > requests / 100 && stats.accepted_tokens > 0));
+  assert_true(has_few || stats.partial_hits > requests / 100);
+  assert_true(stats.copied_tokens >= stats.partial_hits);
   assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
   assert_int_equal(stats.running + stats.waiting + stats.preempted, 0);
   /* Nobody starves: the queue holds 300 requests, which is a minute of work at most. */

@@ -15,7 +15,6 @@ import os
 import sys
 
 import numpy as np
-import torch
 
 import accrt
 import interleaved
@@ -65,6 +64,11 @@ def address(value) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    if interleaved.says_help(__doc__):
+        return 0
+    global torch
+    import torch
+
     rounds = int(arguments[arguments.index("--rounds") + 1]) if "--rounds" in arguments else 21
     path = arguments[0] if arguments and arguments[0].endswith(".accx") else os.path.join(PACK, "bundles/torch_step.accx")
     instance = accrt.default_instance("all")

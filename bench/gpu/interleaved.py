@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import time
 from typing import Any, Callable, Dict, List
 
@@ -46,6 +47,14 @@ class Rows:
             low, _, high = statistics.quantiles(samples, n=4)
             found.append({"name": name, "median": statistics.median(samples), "p25": low, "p75": high, "unit": "ns"})
         return found
+
+
+def says_help(program: str) -> bool:
+    """Whether --help is asked for: then it prints what the program's docstring says."""
+    asked = "--help" in sys.argv[1:] or "-h" in sys.argv[1:]
+    if asked:
+        print(program.strip())
+    return asked
 
 
 def save(name: str, title: str, table: List[Dict[str, Any]]) -> None:

@@ -16,8 +16,6 @@ import importlib.util
 import sys
 import tempfile
 
-import torch
-
 import accrt
 import interleaved
 
@@ -113,6 +111,11 @@ def torch_rows(rows: Rows, out, x, y) -> None:
 
 
 def main() -> int:
+    if interleaved.says_help(__doc__):
+        return 0
+    global torch
+    import torch
+
     rounds = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 21
     rows = Rows(BATCH)
     out, x, y = (torch.ones(ELEMENTS, device="cuda") for _ in range(3))

@@ -14,6 +14,7 @@ import sys
 import unittest.mock
 
 from gpu_python import BATCH, DEVICE, ELEMENTS, ptx, Rows
+from interleaved import says_help
 
 
 def make(path: str, targets: list[str]) -> int:
@@ -92,6 +93,8 @@ def rows_of(path: str) -> tuple[Rows, list]:
 
 
 def main(arguments: list[str]) -> int:
+    if says_help(__doc__):
+        return 0
     if arguments[:1] == ["--make"]:
         return make(arguments[1], arguments[2:])
     import torch
