@@ -12,7 +12,7 @@ import ctypes
 import os
 import random
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import numpy as np
 
@@ -123,8 +123,8 @@ class CudaBundle(Bundle):
 class Kernel:
     """A function of a loaded image, and how it is launched."""
 
-    def __init__(self, handle: Any, block: Tuple[int, ...], cluster: Tuple[int, ...], shared: int, sizes: List[Tuple[int, int]]):
-        self.handle, self.block, self.cluster, self.shared, self.sizes = handle, block, cluster, shared, sizes
+    def __init__(self, name: str, handle: Any, block: Tuple[int, ...], cluster: Tuple[int, ...], shared: int, sizes: List[Tuple[int, int]]):
+        self.name, self.handle, self.block, self.cluster, self.shared, self.sizes = name, handle, block, cluster, shared, sizes
 
 
 class Program(accx_exec.Program):
@@ -171,11 +171,16 @@ class Program(accx_exec.Program):
         if shared > 48 << 10:
             driver()("cuFuncSetAttribute", handle, 8, shared)
         records = self.bundle.parameters[first_param : first_param + params]
-        return Kernel(handle, launch[2:5], launch[5:8], shared, [(r[5], r[6]) for r in records])
+        return Kernel(self.bundle.string(name), handle, launch[2:5], launch[5:8], shared, [(r[5], r[6]) for r in records])
+
+
+#: Names of the kernels that the last call launched.
+launched: Set[str] = set()
 
 
 class Session(accx_exec.Session):
     def run(self, name: str, *tensors: Any, **scalars: int) -> List[np.ndarray]:
+        launched.clear()
         # their memory is used again
         return [made.copy() for made in super().run(name, *tensors, **scalars)]
 
@@ -183,6 +188,7 @@ class Session(accx_exec.Session):
 def _launch(self: _Run, name: str, kernel: Kernel, params: bytes, grid: Tuple[int, int, int], _local: int) -> None:
     if 0 in grid:
         return
+    launched.add(kernel.name)
     block = ctypes.create_string_buffer(params, max(len(params), 1))
     pointers = (ctypes.c_void_p * max(len(kernel.sizes), 1))(*(ctypes.addressof(block) + at for at, _size in kernel.sizes))
     if any(kernel.cluster):
@@ -219,4 +225,4 @@ def _either(self: _Run, name: str, record: Any, *rest: Any) -> None:
 
 
 _Run.launch = _either
-__all__ = ["Expressions", "Program", "Session", "driver"]
+__all__ = ["Expressions", "Program", "Session", "driver", "launched"]

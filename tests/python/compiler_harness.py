@@ -98,16 +98,17 @@ def run_in_runtime(
 
 def both_agree(
     module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray],
-    on_cuda: bool = ON_CUDA,
-) -> None:  # fmt: skip
+    on_cuda: bool = ON_CUDA, same_kernels: bool = True,
+) -> List[np.ndarray]:  # fmt: skip
     """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are
-    the same."""
+    the same. What it gave; nothing where it is not built."""
     loaded = runtime_program(data, "", "cuda:0") if on_cuda else runtime_program(data, target())
     if loaded is None:
-        return
+        return []
     made = run_in_runtime(loaded.session(), module, name, [x.copy() for x in inputs], scalars, results)
     for have, want in zip(made, results):
-        assert have.tobytes() == want.tobytes(), f"{name}: the runtime and the executor differ in {_different(have, want)}"
+        assert not same_kernels or have.tobytes() == want.tobytes(), f"{name}: the runtime and the executor differ in {_different(have, want)}"
+    return made
 
 
 def _different(have: np.ndarray, want: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from typing import Any, List, Optional
 import numpy as np
 
 from ..compiler.ir import Value
+from . import _rope
 from ._blocks import FULL, SLIDING, Decoder
 
 
