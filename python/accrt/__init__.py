@@ -21,7 +21,7 @@ _MODULES = {
     "_cuda_arrays": ("from_cuda_array",),
     "_kernel_gpu": ("GpuKernel",),
     "_nvrtc": ("CompileError",),
-    "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
+    "_records": ("Argument", "Asset", "Constant", "Counter", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
     "adapter": ("Adapter",),
     "budget": ("Budget",),
     "bundle": ("Bundle",),

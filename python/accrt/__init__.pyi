@@ -5,7 +5,7 @@ from . import errors as errors, jax as jax, layouts as layouts, models as models
 from ._cuda_arrays import from_cuda_array as from_cuda_array
 from ._kernel_gpu import GpuKernel as GpuKernel
 from ._nvrtc import CompileError as CompileError
-from ._records import Argument as Argument, Asset as Asset, Constant as Constant, DeviceInfo as DeviceInfo, PoolEntry as PoolEntry, Signature as Signature, Symbol as Symbol
+from ._records import Argument as Argument, Asset as Asset, Constant as Constant, Counter as Counter, DeviceInfo as DeviceInfo, PoolEntry as PoolEntry, Signature as Signature, Symbol as Symbol
 from .adapter import Adapter as Adapter
 from .budget import Budget as Budget
 from .bundle import Bundle as Bundle

@@ -33,6 +33,20 @@ class PoolEntry(NamedTuple):
     label: str
 
 
+class Counter(NamedTuple):
+    """One counter of an instance's registry, with its value. `kind` is "total" (which only grows),
+    "gauge" or "histogram". `buckets` of a histogram are pairs: an upper bound, and how many of the
+    observations are at most that; the last bound is infinity. `value` is then their sum."""
+
+    group: str
+    name: str
+    help: str
+    kind: str
+    labels: dict[str, str]
+    value: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
 class Argument(NamedTuple):
     """One argument of a function."""
 

@@ -12,7 +12,7 @@ from ._library import Handle, c_path, c_text, check, created, describe, filled, 
 from ._paths import user_folder
 from ._waits import apart
 from .errors import NotFoundError
-from ._records import DeviceInfo
+from ._records import Counter, DeviceInfo
 
 _POLICIES = {None: _ffi.ACCRT_HOST_CODE_DEFAULT, "signed": _ffi.ACCRT_HOST_CODE_SIGNED, "all": _ffi.ACCRT_HOST_CODE_ALL,
              "no-host-code": _ffi.ACCRT_HOST_CODE_NONE, "none": _ffi.ACCRT_HOST_CODE_NONE}
@@ -109,6 +109,28 @@ class Instance(Handle):
 
         return [Device(one, self) for one in apart(find)]
 
+    def counters(self) -> list[Counter]:
+        """What the runtime, the engines and the servers of this instance have counted, and what
+        programs have added in C. docs/server.md lists the names.
+
+            for counter in instance.counters():
+                print(counter.name, counter.labels, counter.value)
+        """
+        found: list[Counter] = []
+        failures: list[BaseException] = []
+
+        def visit(_user, group, values) -> None:
+            try:
+                found.extend(_counters_of(group.contents, values))
+            except BaseException as error:  # ctypes would print it and go on
+                failures.append(error)
+
+        visitor = lib.accrt_counters_read.argtypes[1](visit)
+        check(lib.accrt_counters_read(self.handle, visitor, None))
+        if failures:
+            raise failures[0]
+        return found
+
     def load_driver(self, path: str | os.PathLike) -> None:
         """Opens a driver from a shared object; its devices join `devices()`. A name without slashes
         is looked for as the system looks for libraries; raises PermissionDeniedError when others
@@ -120,6 +142,26 @@ class Instance(Handle):
     @never_raises
     def __repr__(self) -> str:
         return f"accrt.Instance(trust={self.trust!r})"
+
+
+_KINDS = {_ffi.ACCRT_COUNTER_TOTAL: "total", _ffi.ACCRT_COUNTER_GAUGE: "gauge", _ffi.ACCRT_COUNTER_HISTOGRAM: "histogram"}
+
+
+def _counters_of(group, values) -> list[Counter]:
+    """The counters of one group, copied."""
+    found, at = [], 0
+    for raw in group.counters[:group.counter_count]:
+        buckets, below = [], 0
+        if raw.kind == _ffi.ACCRT_COUNTER_HISTOGRAM:
+            for bound in (*raw.bounds[:raw.bound_count], float("inf")):
+                below += int(values[at])
+                buckets.append((bound, below))
+                at += 1
+        labels = {text(raw.label): text(raw.label_value)} if raw.label else {}
+        found.append(Counter(text(group.name), text(raw.name), text(raw.help), _KINDS.get(raw.kind, str(raw.kind)), labels,
+                             values[at], tuple(buckets)))
+        at += 1
+    return found
 
 
 def policy_of(trust: str | None, host_code: str | None) -> str | None:

@@ -56,7 +56,7 @@ MOST = 6  # of each kind are kept
 # comes first in methods. None: only looked at, or made by others.
 OPERATIONS = {
     # records, which hold what they are given
-    **{name: "any*" for name in ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol")},
+    **{name: "any*" for name in ("Argument", "Asset", "Constant", "Counter", "DeviceInfo", "PoolEntry", "Signature", "Symbol")},
     "Adapter": "program bytes number? number?",
     "Buffer": "wrong", "Buffer.borrowed": "wrong", "Buffer.read_only": "self", "Buffer.size_bytes": "self", "Buffer.address": "self",
     "Buffer.host_pointer": "self", "Buffer.kind": "self", "Buffer.memoryview": "self", "Buffer.read": "self size? size?", "Buffer.__len__": "self",
@@ -76,7 +76,7 @@ OPERATIONS = {
     "Event": "device flag?", "Event.done": "self", "Event.synchronize": "self timeout", "Event.elapsed_ns": "self event",
     "Function": "session wrong", "Function.index": "self name", "Function.bind": "self memory memory? number?",
     "Function.__call__": "self memory memory? number?", "Function.call_async": "self memory memory? number?",
-    "Instance": "rare policy?", "Instance.device": "self devicename?", "Instance.devices": "self", "Instance.load_driver": "self path",
+    "Instance": "rare policy?", "Instance.device": "self devicename?", "Instance.devices": "self", "Instance.counters": "self", "Instance.load_driver": "self path",
     # A model that is served has threads of its own: tests/python/test_serve_llm.py
     "BadParameter": "any*", "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("adapters", "chat", "close", "embed", "engine", "generate", "load_adapter", "name", "stream", "stream_chat", "unload_adapter")},
     "Kernel": "pack wrong", "Kernel.pack": "self", "Kernel.parameters": "self", "Kernel.handle": "self", "Kernel.arguments": "self values device",
