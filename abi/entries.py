@@ -362,7 +362,7 @@ class AboveEntry:
             lines += [f"  const accrt_status_t status = {body};", f"  if ({condition}status == ACCRT_OK)",
                       f'    accsv_handle_give(__func__, "{ABOVE[self.given.type]}", *{self.given.name}, {source}, ACCSV_HANDLE_{gift});',
                       "  return status;"]
-        elif function.lends and not name.endswith("_retain"):
+        elif function.lends and self.is_own(function.lends) and not name.endswith("_retain"):
             lines += [f"  {self.result} lent = {body};",
                       f'  accsv_handle_give(__func__, "{ABOVE[function.lends]}", lent, {source}, ACCSV_HANDLE_LENT);', "  return lent;"]
         elif name in ANSWERS:

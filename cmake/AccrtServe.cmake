@@ -18,5 +18,8 @@ set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
              COMPILE_OPTIONS -include "${PROJECT_SOURCE_DIR}/serve/bodies.h")
 set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
              OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/bodies.h")
+# What runs when something is made, loaded or read, and in no step, is compiled for size.
+set_property(SOURCE serve/adapters.c serve/api.c serve/counters.c serve/program_adapters.c serve/step_program.c APPEND PROPERTY
+             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-Os>")
 accrt_library_above(serve accrt SHARED_SOURCES serve/shared.c runtime/core/assertion.c PRIVATE $<BUILD_INTERFACE:accrt_format> Threads::Threads m)
 accrt_library_objects(accrt_serve)

@@ -28,7 +28,7 @@ accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const ch
  * this library or of libaccrt found it. Returns the status. */
 accrt_status_t accsv_named(const char* function, accrt_status_t status);
 #define ACCSV_FAIL(name, ...)                                                                      \
-  accsv_fail(ACCRT_ERROR_##name, __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
+  accsv_fail(ACCRT_ERROR_##name, ACCRT_THIS_FUNCTION, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 /* Names the argument that is NULL. */
 #define ACCSV_NOT_NULL(argument)                                                                   \
   do {                                                                                             \

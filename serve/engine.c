@@ -167,6 +167,17 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   return ACCRT_OK;
 }
 
+/* Its own instance, if the model has none. */
+static accrt_status_t find_instance(accrt_serve_engine_t* engine) {
+  engine->instance = accrt_instance_retain(engine->model->instance);
+  if (engine->instance != NULL)
+    return ACCRT_OK;
+  accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  options.flags = ACCRT_INSTANCE_FLAG_NO_DRIVERS;
+  options.allocator = &engine->allocator;
+  return accrt_instance_create(&options, &engine->instance);
+}
+
 static accrt_status_t make_parts(accrt_serve_engine_t* engine) {
   const accrt_serve_model_info_t* info = &engine->model->info;
   ACCRT_TRY(accsv_vocabulary_read(&engine->vocabulary, info->token_bytes,
@@ -184,11 +195,14 @@ static accrt_status_t make_parts(accrt_serve_engine_t* engine) {
     return ACCSV_FAIL(IO, "eventfd: %s", strerror(errno));
   accsv_figures_update(engine);
   engine->shown = engine->figures;
-  return ACCRT_OK;
+  ACCRT_TRY(find_instance(engine));
+  return accsv_counters_add(engine);
 }
 
 static void free_engine(accrt_serve_engine_t* engine) {
   const accrt_allocator_t allocator = engine->allocator;
+  accsv_counters_remove(engine);
+  accrt_instance_release(engine->instance);
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)
     ACCSV_FREE(&allocator, engine->plans[i].parts, engine->options.max_running);
   accsv_batch_deinit(&engine->batch);
@@ -300,6 +314,10 @@ void accrt_serve_engine_release(accrt_serve_engine_t* engine) {
 
 accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine) {
   return engine != NULL ? engine->model : NULL;
+}
+
+accrt_instance_t* accrt_serve_engine_instance(accrt_serve_engine_t* engine) {
+  return engine != NULL ? engine->instance : NULL;
 }
 
 /* ---- Steps and waiting ---- */

@@ -14,6 +14,7 @@
 #include "serve/adapters.h"
 #include "serve/batch.h"
 #include "serve/constraint.h"
+#include "serve/counters.h"
 #include "serve/lock.h"
 #include "serve/model.h"
 #include "serve/pace.h"
@@ -27,6 +28,8 @@ struct accrt_serve_engine {
   accrt_allocator_t allocator;
   accrt_serve_clock_t clock;
   accrt_serve_model_t* model;
+  accrt_instance_t* instance;    /* of the model, or its own; one reference */
+  accsv_counters_t* counters;    /* in the instance's registry */
   accrt_serve_options_t options; /* complete */
   accsv_vocabulary_t vocabulary;
   uint32_t most_live; /* requests */

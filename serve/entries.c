@@ -388,3 +388,14 @@ uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine) {
   }
   return accrt_body_serve_engine_flags(engine);
 }
+
+accrt_instance_t* accrt_body_serve_engine_instance(accrt_serve_engine_t* engine);
+accrt_instance_t* accrt_serve_engine_instance(accrt_serve_engine_t* engine) {
+  if (!accsv_handles_on())
+    return accrt_body_serve_engine_instance(engine);
+  const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
+  if (checked != ACCRT_OK) {
+    return NULL;
+  }
+  return accrt_body_serve_engine_instance(engine);
+}

@@ -13,6 +13,7 @@ struct accrt_serve_model {
   atomic_bool taken; /* by an engine */
   accrt_serve_model_functions_t functions;
   accrt_serve_model_info_t info;
+  accrt_instance_t* instance; /* of its program, which keeps it; NULL: it has none */
 };
 
 #endif /* ACCRT_SERVE_MODEL_H_ */

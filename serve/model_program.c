@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "serve/model.h"
 #include "serve/program_calls.h"
 
 /* ---- Sizes ---- */
@@ -823,7 +824,9 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   accrt_status_t status = make_model(model, &own);
   if (status == ACCRT_OK)
     status = accrt_serve_model_wrap(&functions, out_model);
-  if (status != ACCRT_OK)
+  if (status == ACCRT_OK)
+    (*out_model)->instance = accrt_device_instance(device);
+  else
     destroy(model);
   return status;
 }

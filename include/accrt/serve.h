@@ -441,6 +441,11 @@ ACCRT_API uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine);
 ACCRT_API void accrt_serve_engine_release(accrt_serve_engine_t* engine);
 /** The engine's model, lent. Since: 0.4 */
 ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine);
+/** The instance in whose registry (accrt/counters.h) the engine's counters are, lent: that of the
+ * model's program. If the caller's functions or a simulation are the model, the engine has an
+ * instance of its own, without drivers. The group is named "accrt_serve_engine", and its `self` is
+ * the engine. docs/server.md lists the counters. NULL for NULL. Since: 0.4 */
+ACCRT_API accrt_instance_t* accrt_serve_engine_instance(accrt_serve_engine_t* engine);
 
 /* ---- Constraints ---- */
 

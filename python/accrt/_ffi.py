@@ -2129,6 +2129,7 @@ _PROTOTYPES = {
     "accrt_serve_engine_unload_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, c_uint64]),
     "accrt_serve_engine_adapters": lambda m: (c_int32, [m.accrt_serve_engine_p, c_void_p, c_uint64, POINTER(c_uint64), POINTER(c_uint32)]),
     "accrt_serve_engine_flags": lambda m: (c_uint32, [m.accrt_serve_engine_p]),
+    "accrt_serve_engine_instance": lambda m: (m.accrt_instance_p, [m.accrt_serve_engine_p]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2250,6 +2251,7 @@ _SERVE = frozenset((
     "accrt_serve_engine_unload_adapter",
     "accrt_serve_engine_adapters",
     "accrt_serve_engine_flags",
+    "accrt_serve_engine_instance",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

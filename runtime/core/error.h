@@ -44,9 +44,6 @@ void accrt_error_fill(accrt_error_t* error, const accrt_error_origin_t* origin, 
  * own that sets it: it calls accrt_inner_... instead (runtime/core/fork.h). Initial-exec, as the
  * record: the first access does not allocate. */
 extern _Thread_local const char* accrt_error_function __attribute__((tls_model("initial-exec")));
-/* The name of the function that it stands in, as a string literal: the linker makes it the end of
- * the text that the entry point has (abi/watch_entry.h). __func__ is an array of its own. */
-#define ACCRT_THIS_FUNCTION __builtin_FUNCTION()
 static inline void accrt_error_enter(const char* function) {
   accrt_error_function = function;
 }

@@ -1,5 +1,5 @@
 /* runtime/core/try.h - the one idiom for a call that may fail, and the mark of functions that
- * rarely run. It may include only the statuses.
+ * rarely run, and a function's name. It may include only the statuses.
  *
  * Use ACCRT_TRY where there is nothing to undo. Where something has to be undone, a function stores
  * its status in a variable and leaves by one exit.
@@ -20,5 +20,9 @@
 /* Of a function in a file that is compiled for speed: it runs once in an object's life, so it is
  * compiled for size, and lies apart from what runs at each call. */
 #define ACCRT_RARE __attribute__((cold))
+
+/* The name of the function that it stands in, as a string literal: the linker makes it the end of
+ * the text that the entry point has (abi/watch_entry.h). __func__ is an array of its own. */
+#define ACCRT_THIS_FUNCTION __builtin_FUNCTION()
 
 #endif /* ACCRT_RUNTIME_CORE_TRY_H_ */

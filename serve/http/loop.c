@@ -85,6 +85,15 @@ void accrt_http_log(http_connection_t* c) {
     return; /* the log has no reader: serving goes on */
 }
 
+void accrt_http_show_metrics(http_server_t* server) {
+  /* No other thread writes `shown`, so this one reads it without the lock. */
+  if (memcmp(&server->shown, &server->metrics, sizeof server->shown) == 0)
+    return;
+  accsv_lock(&server->lock);
+  server->shown = server->metrics;
+  accsv_unlock(&server->lock);
+}
+
 /* ---- Health ---- */
 
 /* 1: requests wait, and for a long time no worker has taken one. */
@@ -340,6 +349,7 @@ void* accrt_http_loop(void* pointer) {
     settle_dirty(server);
     expire(server);
     settle_dirty(server);
+    accrt_http_show_metrics(server);
     if (wind_down(server))
       break;
     free_dead(server);

@@ -58,11 +58,11 @@ static void answer_text(http_connection_t* c, const char* type, http_text_t* bod
 
 static void answer_metrics(http_connection_t* c) {
   http_server_t* server = c->server;
-  accrt_serve_stats_t stats;
-  (void)accrt_http_health(server, &stats);
+  accrt_http_show_metrics(server);
   http_text_t body;
   accrt_http_text_init(&body, &server->allocator);
-  accrt_http_put_metrics(&body, &server->metrics, &stats, server->model);
+  const http_page_t page = {&body, server->engine, server, server->model};
+  accrt_http_put_metrics(&page, accrt_serve_engine_instance(server->engine));
   answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &body);
 }
 

@@ -173,7 +173,26 @@ static void find_tokens(http_server_t* server) {
 
 /* ---- Life ---- */
 
+static void read_metrics(void* self, double* values) {
+  http_server_t* server = self;
+  accsv_lock(&server->lock);
+  const http_metrics_t metrics = server->shown;
+  accsv_unlock(&server->lock);
+  accrt_http_metrics_values(&metrics, values);
+}
+
+static accrt_status_t add_counters(http_server_t* server) {
+  accrt_counter_group_t group;
+  accrt_http_metrics_group(&group);
+  group.self = server;
+  group.read = read_metrics;
+  return accrt_counters_add(accrt_serve_engine_instance(server->engine), &group,
+                            &server->counters_id);
+}
+
 static void destroy(http_server_t* server) {
+  if (server->counters_id != 0)
+    (void)accrt_counters_remove(accrt_serve_engine_instance(server->engine), server->counters_id);
   int32_t* const descriptors[] = {&server->listener, &server->wake, &server->spare, &server->epoll};
   for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; ++i)
     accrt_http_forks_close(descriptors[i]);
@@ -213,6 +232,8 @@ static accrt_status_t fill(http_server_t* server, const accrt_http_options_t* gi
     status = open_listener(server, given->host != NULL ? given->host : "127.0.0.1", given->port);
   if (status == ACCRT_OK)
     status = open_loop(server);
+  if (status == ACCRT_OK)
+    status = add_counters(server);
   if (status != ACCRT_OK)
     return status;
   find_tokens(server);
@@ -251,7 +272,6 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
   server->now_ns = accrt_serve_now_ns();
   server->started_at = (uint64_t)time(NULL);
   accrt_http_text_init(&server->scratch, &server->allocator);
-  accrt_http_metrics_init(&server->metrics);
   init_locks(server);
   accrt_http_forks_join(server);
   status = fill(server, &given);

@@ -295,9 +295,11 @@ struct accrt_http_server {
   uint32_t token_count;
   http_text_t scratch;
   http_connection_t* dead; /* closed in this turn */
-  http_metrics_t metrics;
+  http_metrics_t metrics;  /* of the loop's thread */
+  uint64_t counters_id;    /* of their group; 0: it was not added */
 
   accsv_lock_t lock;
+  http_metrics_t shown; /* under the lock: `metrics` at the end of the last turn */
   pthread_cond_t changed;
   struct accrt_http_job* queue_first;
   struct accrt_http_job* queue_last;
@@ -466,6 +468,8 @@ void accrt_http_keep_spare(http_server_t* server);
 void accrt_http_watch(http_connection_t* connection, uint32_t interest);
 /* The connection's deadline is this. */
 void accrt_http_deadline(http_connection_t* connection, uint64_t deadline_ns);
+/* Shows the metrics to other threads, if they have changed. The loop's thread alone calls it. */
+void accrt_http_show_metrics(http_server_t* server);
 /* A line of the log for the answer, and its part of the metrics. */
 void accrt_http_log(http_connection_t* connection);
 /* Whether the engine lives and moves, and workers take requests. */

@@ -8,6 +8,7 @@
  *
  *   serve_fuzz [--calls N] [--seed N] [--threads N] [--round N] [--bundle FILE --weights FILE]: a bundle with a step program
  */
+#include "accrt/counters.h"
 #include "tests/api_fuzz/serve_world.h"
 
 /* ---- Calls of libaccrt_serve ---- */
@@ -121,6 +122,29 @@ static void call_accrt_serve_engine_flags(fuzz_t* f) {
   const uint32_t flags = accrt_serve_engine_flags(engine);
   if ((engine == NULL || is_wrong) && flags != 0)
     stop("flags of no engine", "");
+}
+
+/* Each page in use is a page, whatever steps and servers do meanwhile. */
+static void check_group(void* user, const accrt_counter_group_t* group, const double* values) {
+  if (strcmp(group->name, "accrt_serve_engine") != 0)
+    return;
+  *(uint32_t*)user += 1;
+  for (uint32_t i = 0; i < group->counter_count; ++i) {
+    const accrt_counter_t* counter = &group->counters[i];
+    if (strcmp(counter->name, "vllm:kv_cache_usage_perc") == 0 && !(*values >= 0 && *values <= 1))
+      stop("more pages are used than there are", counter->name);
+    values += ACCRT_COUNTER_VALUES(counter);
+  }
+}
+static void call_accrt_serve_engine_instance(fuzz_t* f) {
+  accrt_serve_engine_t* engine = pick_engine(f);
+  accrt_instance_t* instance = accrt_serve_engine_instance(engine);
+  if ((engine != NULL && !is_wrong) != (instance != NULL))
+    stop("an engine without an instance", "");
+  uint32_t groups = 0;
+  if (instance != NULL && accrt_counters_read(instance, check_group, &groups) == ACCRT_OK &&
+      groups != 1)
+    stop("an engine without counters", "");
 }
 
 static int32_t token(fuzz_t* f) {

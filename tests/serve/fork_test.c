@@ -153,6 +153,7 @@ static void call_serve(const world_t* world) {
   FORKED(accrt_serve_engine_adapters(engine, NULL, 0, &number, &count));
   expect(accrt_serve_engine_event_fd(engine) == -1, "the descriptor", 0);
   expect(accrt_serve_engine_model(engine) == NULL, "the engine's model", 0);
+  expect(accrt_serve_engine_instance(engine) == NULL, "the engine's instance", 0);
   expect(accrt_serve_engine_retain(engine) == engine, "retain", 0);
   accrt_serve_engine_release(engine);
   accrt_serve_engine_release(engine);

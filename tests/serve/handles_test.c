@@ -205,8 +205,9 @@ static int refuse_engine(world_t* world, void* handle) {
   assert_int_equal(accrt_serve_engine_unload_adapter(handle, "a", 0), INVALID);
   assert_int_equal(accrt_serve_engine_adapters(handle, NULL, 0, &id, &count), INVALID);
   assert_null(accrt_serve_engine_model(handle));
+  assert_null(accrt_serve_engine_instance(handle));
   assert_ptr_equal(accrt_serve_engine_retain(handle), handle);
-  return 14;
+  return 15;
 }
 static int refuse_constraint(world_t* world, void* handle) {
   static const int32_t prompt[] = {1};
@@ -456,8 +457,12 @@ static void test_handles_of_the_library_below(void** state) {
   assert_told("`engine` (", "is not a handle of this library");
   accrt_serve_memory_t memory = ACCRT_SERVE_MEMORY_INIT;
   assert_int_equal(accrt_serve_program_memory(model, model, NULL, &memory), INVALID);
-  assert_non_null(strstr(last_error().message, "`program` ("));
-  assert_non_null(strstr(last_error().message, "is not a handle of this library"));
+  /* An instance of an engine that has ended may have been at the model's address. */
+  const accrt_error_t error = last_error();
+  assert_non_null(strstr(error.message, "`program` "));
+  if (strstr(error.message, "is not a handle of this library") == NULL &&
+      strstr(error.message, "must be a program; it is instance") == NULL)
+    fail_msg("'%s' does not say what is wrong", error.message);
   accrt_serve_model_t* other = (void*)world;
   assert_int_equal(accrt_serve_model_open_program(wrong, wrong, NULL, &other), INVALID);
   assert_null(other);

@@ -47,9 +47,10 @@ typedef struct accrt_serve_api {
   accrt_status_t (*serve_engine_unload_adapter)(accrt_serve_engine_t* engine, const char* name, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*serve_engine_adapters)(accrt_serve_engine_t* engine, char* names, uint64_t capacity_bytes, uint64_t* out_size_bytes, uint32_t* out_count); /* 0.4 */
   uint32_t (*serve_engine_flags)(accrt_serve_engine_t* engine); /* 0.4 */
+  accrt_instance_t* (*serve_engine_instance)(accrt_serve_engine_t* engine); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 280 && offsetof(accrt_serve_api_t, serve_engine_flags) == 280 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 288 && offsetof(accrt_serve_api_t, serve_engine_instance) == 288 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.
