@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import socket
 import time
 
@@ -62,6 +63,19 @@ def until(condition, seconds=60.0):
             return True
         time.sleep(0.005)
     return bool(condition())
+
+
+def stopped_within(process, condition):
+    """Whether the condition holds, with the process stopped: it stays so."""
+    assert process.poll() is None
+    if not condition():
+        return False
+    process.send_signal(signal.SIGSTOP)
+    assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code == os.CLD_STOPPED
+    if condition():
+        return True
+    process.send_signal(signal.SIGCONT)
+    return False
 
 
 def holds_no_page(engine):

@@ -472,9 +472,10 @@ def test_told_to_stop_while_compiling(tmp_path, number):
                                # nohup ignores SIGHUP, and what it starts too
                                preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     try:
-        assert until(lambda: list(temporary.glob("accrt-kernel-*")) and beneath(process.pid), 120)
+        assert until(lambda: serve_http.stopped_within(process, lambda: list(temporary.glob("accrt-kernel-*")) and beneath(process.pid)), 120)
         compilers = beneath(process.pid)
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
         assert process.wait(60) == 128 + number
         lines = process.stderr.read().splitlines()
     finally:

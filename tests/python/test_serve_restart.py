@@ -20,7 +20,7 @@ import kernel_harness as kh
 import rotation
 import serve_http
 import tiny_models as tiny
-from serve_http import Answer, free_port, post, read_all, until
+from serve_http import Answer, free_port, post, read_all, stopped_within, until
 
 serve_http.need_server()
 PYTHON = str(pathlib.Path(serve_http.__file__).parents[2] / "python")
@@ -82,19 +82,6 @@ def home(tmp_path):
 def kill(process):
     process.send_signal(signal.SIGKILL)
     assert process.wait(LIMIT) == -signal.SIGKILL
-
-
-def stopped_within(process, condition):
-    """Whether the condition holds, with the process stopped: it stays so."""
-    assert process.poll() is None
-    if not condition():
-        return False
-    process.send_signal(signal.SIGSTOP)
-    assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code == os.CLD_STOPPED
-    if condition():
-        return True
-    process.send_signal(signal.SIGCONT)
-    return False
 
 
 def end(process):
