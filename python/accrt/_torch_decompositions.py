@@ -29,7 +29,7 @@ INSTEAD: Dict[str, str] = {
     "index_reduce": "x.scatter_reduce, with the index expanded to the source's shape, is there", "put": "x.flatten().scatter(0, index, values).view_as(x) is there",
     "tensor_split": "sizes of parts are numbers: give the places as a list",
     "_ctc_loss": "losses of sequences are for training: calculate it in your program",
-    **dict.fromkeys(("igamma", "igammac", "frexp", "special_airy_ai"),
+    **dict.fromkeys(("igamma", "igammac", "special_airy_ai"),
                     "no kernel has it: calculate it in your program, and pass it in; or bring a kernel of your own (docs/missing-operations.md)"),
 }
 #: Of a node: the tensor that it is, which a decomposition made.

@@ -27,5 +27,6 @@ for _order in (0, 1):
         lowers(f"aten.special_{_name}{_order}.default")(lambda lo, x, function=_function, order=_order, how=_how: function(lo.value(x), order, **how))
 for _name in ("gcd", "lcm", "nextafter"):
     lowers(f"aten.{_name}.default")(lambda lo, a, b, function=getattr(neighbours, _name): function(*values_of(lo, a, b)))
+lowers("aten.frexp.Tensor")(lambda lo, x: neighbours.frexp(lo.value(x)))
 for _name in ("hypot", "atan2", "arctan2"):
     lowers(f"aten.{_name}.default")(lambda lo, a, b, name=_name.replace("arc", "a"): getattr(Value, name)(*values_of(lo, a, b)))

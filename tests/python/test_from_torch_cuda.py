@@ -84,7 +84,8 @@ MORE = {
     "special functions": lambda x, i, b, m, s, v: (A.erfinv(x.double()), A.erfc(x.double()), A.special_erfinv(x), A.special_erfcx(x), A.special_ndtri(x)),
     "functions of Bessel": lambda x, i, b, m, s, v: [getattr(A, f"special_{name}{order}")(x) for order in (0, 1) for name in
                                                      ("bessel_j", "bessel_y", "modified_bessel_k", "scaled_modified_bessel_k")],
-    "divisors": lambda x, i, b, m, s, v: (A.gcd(i, i + 1), A.lcm(i, i + 2), A.nextafter(x, x + 1), A.nextafter(x.double(), x.double() + 1)),
+    "divisors": lambda x, i, b, m, s, v: (A.gcd(i, i + 1), A.lcm(i, i + 2), A.nextafter(x, x + 1), A.nextafter(x.double(), x.double() + 1),
+                                           *A.frexp(x), *A.frexp(x.double())),
     "grouped": lambda x, i, b, m, s, v: A._grouped_mm(wide(m), wide(torch.ones(2, 4, 4)), torch.tensor([1, 4], dtype=torch.int32)),
 }  # fmt: skip
 #: Where a size that only a call knows comes in: x is float [rows, 4].

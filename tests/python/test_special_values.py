@@ -141,7 +141,7 @@ def integers(rng, dtype):
 
 @pytest.mark.rotating(2)
 @pytest.mark.parametrize("name", ["gcd", "lcm"])
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
 def test_divisors_are_torchs(tmp_path, name, dtype):
     a = integers(np.random.default_rng(rotation.seed()), dtype)
     b = a.roll(1)
@@ -165,6 +165,24 @@ def test_neighbours_are_torchs(tmp_path, dtype):
     ours, theirs = found(tmp_path, torch.nextafter, x, y), torch.nextafter(x, y)
     same = (ours == theirs) & (ours.signbit() == theirs.signbit()) | ours.isnan() & theirs.isnan()
     assert same.all(), (x[~same][:5], y[~same][:5], ours[~same][:5], theirs[~same][:5])
+
+
+@pytest.mark.rotating(2)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_parts_of_numbers_are_torchs(tmp_path, dtype):
+    """frexp, also of the least numbers, whose digits are fewer."""
+    info, rng = torch.finfo(dtype), np.random.default_rng(rotation.seed())
+    least = 2.0**-1074 if dtype == torch.float64 else info.tiny * info.eps
+    low, high = math.log2(least), math.log2(info.max)
+    some = torch.tensor(2 ** rng.uniform(low, high, 400) * np.where(rng.random(400) < 0.5, 1, -1)).to(dtype)
+    powers = torch.tensor(2.0 ** rng.integers(int(low), int(high), 100)).to(dtype)
+    x = torch.cat([some, powers, torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, least, least * 3, info.tiny, info.max, -info.max, INF, -INF, NAN], dtype=torch.float64).to(dtype)])
+    mantissas, exponents = found_all(tmp_path, torch.frexp, x)
+    wanted, powers_of_2 = torch.frexp(x)
+    assert mantissas.dtype == dtype and exponents.dtype == torch.int32
+    finite = x.isfinite()  # of others the exponent is any
+    assert torch.equal(exponents[finite], powers_of_2[finite]) and torch.equal(mantissas[finite], wanted[finite])
+    assert torch.equal(mantissas.signbit()[:-1], x.signbit()[:-1]) and torch.equal(mantissas[-3:-1], x[-3:-1]) and mantissas[-1].isnan()
 
 
 def test_tensors_without_dimensions_stand_beside_others(tmp_path):

@@ -1,4 +1,5 @@
-"""gcd and lcm of integers, and nextafter: the neighbour of a number in its type, by element."""
+"""gcd and lcm of integers; nextafter, the neighbour of a number in its type, and frexp, its parts; by
+element."""
 
 from __future__ import annotations
 
@@ -45,6 +46,25 @@ def lcm(a: Value, b: Value) -> Value:
         a, b = a.to_copy("i64"), b.to_copy("i64")
     made = (a.div(gcd(a, b), rounding_mode="trunc") * b).abs()  # a division by 0 gives 0
     return made if made.dtype == dtype else made.to_copy(dtype)
+
+
+def frexp(x: Value) -> list[Value]:
+    """The number as m * 2^e: m from 0.5 up to 1, with its sign, and e (i32). Infinities and NaN are
+    m, and e is 0."""
+    if x.dtype not in _FORMS:
+        raise IRError(f"function {x.function.name!r}: frexp of {x.dtype}: it is one of floating-point numbers")
+    wide = x if x.dtype == "f64" else x.to_copy("f64")
+    size, exponent = wide.abs(), x.function.full([], 0, "i32")
+    steps = [1 << k for k in reversed(range(10 if x.dtype == "f64" else 8))]
+    for step in (steps[0], *steps):  # up to 0.5
+        is_small = size.lt(2.0**-step)
+        size, exponent = is_small.where(size * 2.0**step, size), is_small.where(exponent - step, exponent)
+    for step, least in (*((step, 2.0**step) for step in steps), (1, 1.0)):  # below 1
+        is_large = size.ge(least)
+        size, exponent = is_large.where(size * 2.0**-step, size), is_large.where(exponent + step, exponent)
+    kept = wide.eq(0.0).logical_or(wide.abs().lt(math.inf).logical_not())
+    made = kept.where(wide, wide.lt(0.0).where(-size, size))
+    return [made if x.dtype == "f64" else made.to_copy(x.dtype), kept.where(0, exponent)]
 
 
 def nextafter(x: Value, y: Value) -> Value:
