@@ -151,7 +151,9 @@ def _dims(args: Sequence[Any], rank: int) -> List[int]:
 def differing(program: Any, asked: Sequence[Asked], args: Tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, restore: Callable[[], None]) -> List[Asked]:
     """Of what lines and operations ask, that for which the model and its export differ where these
     sizes are 1. What cannot be tried counts as differing."""
-    names = {str(symbol): symbol for symbol in _symbols(program)}
+    from .from_torch.aliasing import touched
+
+    names, places = {str(symbol): symbol for symbol in _symbols(program)}, frozenset(touched(program.graph))
     least = {str(symbol): str(getattr(bounds, "lower", "")) for symbol, bounds in program.range_constraints.items()}
     sets: Dict[FrozenSet[str], str] = {}
     for one in asked:
@@ -168,7 +170,7 @@ def differing(program: Any, asked: Sequence[Asked], args: Tuple[Any, ...], kwarg
         count += 1
         if count > _SETS:
             wrong.append(Asked(symbols, place, _UNTRIED))
-        elif not _agree(program, {names[name] for name in symbols}, args, kwargs, model, restore):
+        elif not _agree(program, places, {names[name] for name in symbols}, args, kwargs, model, restore):
             wrong.append(Asked(symbols, place))
     return wrong
 
@@ -178,9 +180,12 @@ def _symbols(program: Any) -> FrozenSet[Any]:
     return frozenset(symbol for size in sizes for symbol in size.node.expr.free_symbols)
 
 
-def _agree(program: Any, ones: Any, args: Tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, restore: Callable[[], None]) -> bool:
+def _agree(
+    program: Any, places: FrozenSet[Any], ones: Any, args: Tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, restore: Callable[[], None],
+) -> bool:  # fmt: skip
     """Whether a model and its export give the same where these symbols are 1: of the beginning of
-    the example and of its end, with other floats if the model takes them."""
+    the example and of its end, with other floats if the model takes them. `places`: which inputs
+    the export writes."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -194,7 +199,7 @@ def _agree(program: Any, ones: Any, args: Tuple[Any, ...], kwargs: Mapping[str, 
 
         def same(at_end: bool, others: bool) -> Optional[bool]:
             given = [_cut(leaf, shape, at_end, generator if others else None) for leaf, shape in zip(leaves, shapes)]
-            return _same(program, given, model, restore)
+            return _same(program, places, given, model, restore)
 
         generator = torch.Generator().manual_seed(_SEED)
         if not same(False, False):
@@ -205,7 +210,7 @@ def _agree(program: Any, ones: Any, args: Tuple[Any, ...], kwargs: Mapping[str, 
     return False
 
 
-def _same(program: Any, given: Sequence[Any], model: Any, restore: Callable[[], None]) -> Optional[bool]:
+def _same(program: Any, places: FrozenSet[Any], given: Sequence[Any], model: Any, restore: Callable[[], None]) -> Optional[bool]:
     """Whether a model and its export give the same for these inputs. None: the model fails."""
     import torch
     from torch.utils import _pytree as pytree
@@ -213,7 +218,7 @@ def _same(program: Any, given: Sequence[Any], model: Any, restore: Callable[[], 
     own = [item.clone() if isinstance(item, torch.Tensor) else item for item in given]
     named = pytree.tree_unflatten(own, program.call_spec.in_spec)
     restore()
-    before = _written(program, model)
+    before = _written(program, places, model)
     with _torch_state.kept_content({id(tensor): tensor for tensor in before.values()}.values()):
         try:
             made = pytree.tree_leaves(model(*named[0], **named[1]))
@@ -221,20 +226,17 @@ def _same(program: Any, given: Sequence[Any], model: Any, restore: Callable[[], 
             return None
         made = [item.clone() if isinstance(item, torch.Tensor) else item for item in made]
         # a buffer that the model puts in another's place is one that torch's export may not write
-        now = _written(program, model)
+        now = _written(program, places, model)
         left = {name: tensor.detach().clone() for name, tensor in before.items() if now.get(name) is tensor}
     restore()
-    exported, written = _run(program, given)
+    exported, written = _run(program, places, given)
     pairs = [*itertools.zip_longest(made, exported), *zip(own, given), *((left[name], new) for name, new in written.items() if name in left)]
     return all(_close(a, b) for a, b in pairs)
 
 
-def _written(program: Any, model: Any) -> Dict[str, Any]:
+def _written(program: Any, places: FrozenSet[Any], model: Any) -> Dict[str, Any]:
     """What calls of a model may write, by name: its buffers, and the parameters that its export
     writes."""
-    from .from_torch.aliasing import touched
-
-    places = set(touched(program.graph))
     targets = {spec.target for node, spec in _inputs(program) if node in places and spec.kind.name == "PARAMETER"}
     parameters = {name: tensor for name, tensor in model.named_parameters(remove_duplicate=False) if name in targets}
     return {**dict(model.named_buffers(remove_duplicate=False)), **parameters}
@@ -270,11 +272,10 @@ def _cut(leaf: Any, shape: Sequence[int], at_end: bool, generator: Any) -> Any:
     return part
 
 
-def _run(program: Any, given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
+def _run(program: Any, places: FrozenSet[Any], given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]:
     """What the export gives for these inputs, as the compiler reads it: squeeze keeps what varies.
     And what the buffers and parameters that it writes are then, by name."""
     import torch
-    from .from_torch.aliasing import touched
 
     class Keeping(torch.fx.Interpreter):
         def run_node(self, node: Any) -> Any:
@@ -283,7 +284,7 @@ def _run(program: Any, given: Sequence[Any]) -> Tuple[List[Any], Dict[str, Any]]
             shape, whole = _shape(node.args[0]), self.env[node.args[0]]
             return whole.squeeze(tuple(d for d in _dims(node.args, len(shape)) if isinstance(shape[d], int)))
 
-    values, written, rest, places = [], {}, iter(given), set(touched(program.graph))
+    values, written, rest = [], {}, iter(given)
     for node, spec in _inputs(program):
         if spec.kind.name == "USER_INPUT":
             values.append(next(rest))

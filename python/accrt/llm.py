@@ -162,7 +162,7 @@ class LLM:
         self._hub = _engine.Hub(self._engine)
         self._adapters = Adapters(self._engine, self._loaded.layout)
         self._limits = Limits.of(self._loaded.model.info)
-        self._loaded.text.longest = self._limits.longest
+        self._loaded = self._loaded._replace(text=self._loaded.text.limited(self._limits.longest))
         self._watchers: Dict[asyncio.AbstractEventLoop, int] = {}
 
     @property

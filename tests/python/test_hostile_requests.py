@@ -155,8 +155,7 @@ class Words:
 
 def test_a_text_that_is_too_long_does_not_become_tokens():
     """All of it did, before its tokens were counted: 16 MB of short words took 5 GB."""
-    text = Text(Words())
-    text.longest = 10_000
+    text = Text(Words(), longest=10_000)
     with pytest.raises(BadParameter, match=r"prompt\[3\] has more than 10000 tokens, and the model takes 10000") as caught:
         text.prompt("a " * (8 * MIB), "prompt[3]")
     assert caught.value.code == "context_length_exceeded"
@@ -165,13 +164,11 @@ def test_a_text_that_is_too_long_does_not_become_tokens():
 
 def test_a_long_text_of_few_tokens_is_taken():
     """Cutting words apart for the count refuses nothing: these are as many as there may be."""
-    text, words = Text(Words()), " ".join(["word" * 300] * 9_999)
-    text.longest = 10_000
+    text, words = Text(Words()).limited(10_000), " ".join(["word" * 300] * 9_999)
     assert len(words) > 8 * MIB and text.prompt(words) == [0] + [1200] * 9_999
     short = "a " * (MIB // 2)  # it is refused by what looks at the tokens, with their number
     assert len(text.prompt(short)) == MIB // 2 + 1
-    text.longest = None
-    assert len(text.prompt("a " * MIB)) == MIB + 1
+    assert len(Text(Words()).prompt("a " * MIB)) == MIB + 1
 
 
 def test_the_server_and_its_model_say_how_long_a_text_may_be():

@@ -41,6 +41,17 @@ class TwoRopes(Decoder):
         return x.rope_at(self.step.positions, self.constant("rope.local_frequencies", self.local.frequencies.astype("f4")), self.local.scale, self.interleaved)
 
 
+class TurnedInWindows(Decoder):
+    """A decoder with norms of queries and keys, which rotary embeddings turn in layers with a window
+    alone."""
+
+    windows: List[Optional[int]]
+
+    def turned(self, x: Value, name: str) -> Value:
+        x = self.rms_norm(x, f"{name}_norm")
+        return x if self.windows[self.step.layer] is None else self.rope(x)
+
+
 class FactorsInFiles(Decoder):
     """A decoder whose frequencies may be divided by the factors of LongRoPE."""
 

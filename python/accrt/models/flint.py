@@ -7,10 +7,11 @@ from typing import Optional, Tuple
 
 from ..compiler.ir import Value
 from ._blocks import FULL, SLIDING
+from ._ropes import TurnedInWindows
 from .qwen3_moe import Qwen3Moe
 
 
-class Flint(Qwen3Moe):
+class Flint(TurnedInWindows, Qwen3Moe):
     types, architectures = ("flint",), ()
     defaults = {"num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 262144, "sliding_window": 513, "num_experts": 256, "num_experts_per_tok": 6,
                 "moe_intermediate_size": 512, "shared_expert_intermediate_size": 1024, "norm_topk_prob": True}  # fmt: skip
@@ -25,10 +26,6 @@ class Flint(Qwen3Moe):
         """The first two layers see all, then every fourth one, and the last."""
         last = self.layers - 1
         self.windows = self.windows_of([FULL if layer < 2 or layer % 4 == 1 or layer == last else SLIDING for layer in range(self.layers)])
-
-    def turned(self, x: Value, name: str) -> Value:
-        x = self.rms_norm(x, f"{name}_norm")
-        return x if self.windows[self.step.layer] is None else self.rope(x)
 
     def sinks(self, layer: int) -> Optional[Value]:
         name = f"{self.layer_name.format(layer)}.{self.attention_name}"

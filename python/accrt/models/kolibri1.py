@@ -11,9 +11,10 @@ import numpy as np
 from ..compiler.ir import Value
 from ._blocks import FULL, SLIDING
 from ._experts import WithExperts
+from ._ropes import TurnedInWindows
 
 
-class Kolibri1(WithExperts):
+class Kolibri1(TurnedInWindows, WithExperts):
     types = ("kolibri1",)
     defaults = {"num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 262144, "sliding_window": 513, "num_experts": 384, "num_experts_per_tok": 6,
                 "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}  # fmt: skip
@@ -32,10 +33,6 @@ class Kolibri1(WithExperts):
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]
-
-    def turned(self, x: Value, name: str) -> Value:
-        x = self.rms_norm(x, f"{name}_norm")
-        return x if self.windows[self.step.layer] is None else self.rope(x)
 
     def norm(self, x: Value, name: str) -> Value:
         before, _dot, last = name.rpartition(".")

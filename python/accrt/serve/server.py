@@ -147,11 +147,11 @@ class Server(Handle):
             setattr(given, key, chosen[key].encode() if chosen[key] else None)
         content = _page() if page is None else page
         given.page, given.page_bytes = content, len(content)
-        self.engine, self._text, self._name = engine, text, name
+        self.engine, self._name = engine, name
         self.adapters = Adapters(engine, None) if adapters is None else adapters
         checked_name(name, self.adapters.names())
         self._limits = Limits.of(engine.model.info)
-        text.longest = self._limits.longest
+        self._text = text.limited(self._limits.longest)
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import importlib.util
 import json
@@ -269,19 +270,25 @@ class Text:
 
     def __init__(
         self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None, pooling: Pooling = Pooling(),
-        reasoning_parser: Optional[str] = None,
+        reasoning_parser: Optional[str] = None, longest: Optional[int] = None,
     ) -> None:  # fmt: skip
         self.tokenizer, self.template, self.pooling = tokenizer, template, pooling
         #: False: the model has no head, and gives embeddings alone
         self.generates = True
         #: a text of more tokens is refused; None: it is not
-        self.longest: Optional[int] = None
+        self.longest = longest
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
         #: how the model marks its reasoning: one of reasoning.FORMS, or reasoning.NONE
         self.reasoning_parser = reasoning_parser or (reasoning.detect(template.source, tokenizer.has) if template is not None else reasoning.NONE)
         if self.tool_parser == reasoning.HARMONY and reasoning_parser is None:
             self.reasoning_parser = reasoning.HARMONY  # one reader finds both
+
+    def limited(self, longest: int) -> "Text":
+        """The same for a model that takes so many tokens. Both have one tokenizer and template."""
+        made = copy.copy(self)
+        made.longest = longest
+        return made
 
     def close(self) -> None:
         """Ends the process of the chat template. The text can be used again."""
