@@ -3,7 +3,6 @@ tests use a stub of NVRTC; the others want NVRTC itself and run in `./dev check 
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import threading
@@ -11,6 +10,7 @@ import time
 
 import pytest
 import rotation
+from limited_processes import Watched
 from test_compiler_cuda import small_module
 from test_gpu_kernels import STUB
 
@@ -127,7 +127,7 @@ def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
     monkeypatch.setattr(_nvrtc, "COMPILE_BYTES", 256 << 20)
     if message and "2 seconds" in message:  # what ends in time has more, on a busy machine too
         monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", 2.0)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    watched = Watched(monkeypatch)
     unit = CudaSource(text=f'extern "C" __global__ void one() {{}}  // {what}\n')
     if message is None:
         assert nvcc.compile_unit(unit, "compute_80") == b"// made of nothing\n\0"
@@ -139,9 +139,7 @@ def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
             accrt.Kernel.from_cuda(unit.text, "one", [("x", "read f32")], None, arch="sm_80")
         monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", ordinary)
     assert nvcc.compile_unit(CudaSource(text='extern "C" __global__ void two() {}\n'), "compute_80") == b"// made of nothing\n\0"
-    # Of the largest child of all tests here, which begins with this process's.
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, own, 700 << 10)
+    assert watched.fit(256 << 20, _nvrtc.IMAGE_BYTES)
 
 
 def test_ctrl_c_ends_a_compilation(hostile):

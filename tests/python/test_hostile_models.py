@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import struct
 import threading
@@ -25,6 +24,7 @@ from accrt.models._config import MEANINGFUL, Config
 from accrt.serve import text
 from accrt.serve.embedding import pooling_of
 from apart import Apart
+from limited_processes import Watched
 
 pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
 
@@ -563,11 +563,6 @@ LARGE = [
 ]  # fmt: skip
 
 
-def peak_of_children():
-    """KiB, of the largest one that has ended."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-
-
 @pytest.mark.rotating(8)
 @pytest.mark.parametrize("source", LARGE)
 def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
@@ -576,7 +571,7 @@ def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
     monkeypatch.setattr(text, "RENDER_BYTES", 128 << 20)
     monkeypatch.setattr(text, "RENDERED_BYTES", 4 << 20)
     monkeypatch.setattr(text, "RENDER_SECONDS", 5.0)
-    own, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak_of_children()
+    watched = Watched(monkeypatch)
     try:
         template = text.ChatTemplate(source)
     except ValueError as error:  # its constants are calculated when it is read
@@ -586,9 +581,7 @@ def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
             template.render(MESSAGES)
         assert len(str(caught.value)) < 5000
         del template
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert after - own < 64 << 10
-    assert peak_of_children() <= max(before, after, 400 << 10)  # a child's begins with its parent's
+    assert watched.fit(128 << 20, 4 << 20)
 
 
 def test_templates_go_on_after_a_limit():

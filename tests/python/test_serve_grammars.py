@@ -11,7 +11,6 @@ import os
 import queue
 import random
 import re
-import resource
 import signal
 import sys
 import threading
@@ -20,6 +19,7 @@ import time
 import pytest
 import rotation
 import serve_http
+from limited_processes import Watched
 from serve_http import Answer, post, read_all, served, until
 
 serve_http.need_server()
@@ -114,15 +114,18 @@ ENDLESS = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_small_grammar_that_never_compiles_holds_no_worker(llm, name, capfd, monkeypatch):
-    """The first two took gigabytes in this process, without an end."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """The first two took gigabytes in this process, without an end: it does not compile them now."""
+    watched, made, text = Watched(monkeypatch), [], parameters.grammar_of(parameters.checked(ENDLESS[name])).text.encode()
+    created = grammar.created
+    monkeypatch.setattr(grammar, "created", lambda function, *given: made.extend(given) or created(function, *given))
     wanted = pytest.raises(serve.BadParameter, match="(takes longer than 4 seconds|takes more than 512 MiB of memory) to compile")
     with monkeypatch.context() as patch, wanted as caught:
         patch.setattr(grammar, "TRIAL_SECONDS", 4.0)
         llm.generate("x", **ENDLESS[name], max_tokens=3)
     assert caught.value.code == "grammar_too_complex" and capfd.readouterr().err == ""
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
-    assert llm.generate("x", guided_regex="a{3}", max_tokens=9).text == "aaa"
+    assert watched.fit(grammar._STACK_BYTES + grammar.TRIAL_BYTES, 4 * grammar.MOST_WORDS) and text not in made
+    count = 4 + list(ENDLESS).index(name)  # which no other case has compiled
+    assert llm.generate("x", guided_regex=f"a{{{count}}}", max_tokens=9).text == count * "a" and f"a{{{count}}}".encode() in made
 
 
 def test_a_grammar_that_was_too_complex_is_not_tried_again_at_once(monkeypatch):
