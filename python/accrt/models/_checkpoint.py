@@ -20,11 +20,13 @@ from .._files import read_beginning, read_small
 from .._library import close
 from ..errors import InvalidFormatError, IoError, NotFoundError, missing
 from ..weights import Weight, Weights
+from . import _mistakes
 from ._config import Refused, parsed
 
 #: Files of a folder that go into the bundle where they are there.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json",
                    "modules.json", "1_Pooling/config.json")
+_INDEX = "model.safetensors.index.json"
 _LIMIT = 256 << 20
 #: What says that it is larger is no file that was cut short.
 _LARGEST_FILE = 1 << 44
@@ -95,6 +97,17 @@ def open_weights(path: str) -> Weights:
     return Weights(path, follow_links=True)
 
 
+def _opened(path: str) -> Weights:
+    """A file that was given as a model."""
+    try:
+        return open_weights(path)
+    except InvalidFormatError as error:
+        what = _mistakes.no_weights_at_all(path, str(error))
+        if not what:
+            raise
+        raise InvalidFormatError(f"{error}{what}") from None
+
+
 def read(path: str) -> Checkpoint:
     """Raises Refused, MissingFileError, and what opening weights raises."""
     given = os.fspath(path)
@@ -107,7 +120,7 @@ def read(path: str) -> Checkpoint:
         return _folder(path)
     if path.endswith((".json", ".jinja", ".py", ".txt", ".model")):
         raise Refused(path, [f"it is no model: give the folder that it lies in, {os.path.dirname(path)}"])
-    source = open_weights(path)
+    source = _opened(path)
     if source.info.kind == "gguf":
         from . import _gguf
 
@@ -138,7 +151,7 @@ def header(given: "str | os.PathLike[str]") -> Optional[Header]:
         called, path = os.path.basename(path), os.path.join(path, found[0]) if len(found) == 1 else path
     if not path.endswith(".gguf") or not os.path.isfile(path):
         return None
-    source = open_weights(path)
+    source = _opened(path)
     size = source.info.size_bytes - source.info.data_size_bytes
     if source.info.kind != "gguf" or len(source.info.files) > 1 or not 0 < size <= _LIMIT:
         return None
@@ -183,19 +196,21 @@ def _folder(path: str) -> Checkpoint:
     pointer = _pointer(path)
     if pointer:
         raise Refused(path, [f"{pointer} is a pointer of git-lfs and no weights: git lfs pull fetches them"])
+    _stop_if_adapter(path)
     try:
         source = open_weights(path)
     except NotFoundError:
-        if os.path.exists(os.path.join(path, "model.safetensors.index.json")):
-            raise  # it names the part that is missing
-        others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
+        if os.path.exists(os.path.join(path, _INDEX)):
+            _stop_if_parts_are_missing(path)
+            raise
         parts = sorted(name for name in os.listdir(path) if name.endswith(".safetensors") and name != "model.safetensors")
         if parts:
             raise Refused(path, [f"there is {parts[0]}, and neither model.safetensors nor model.safetensors.index.json, which says where each weight is"]) from None
-        what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
-        raise Refused(path, [what]) from None
-    except (InvalidFormatError, IoError):
+        raise Refused(path, [_mistakes.without_weights(path)]) from None
+    except (InvalidFormatError, IoError) as error:
         _stop_if_cut(path)
+        if "(index rule" in str(error):
+            raise InvalidFormatError(f"{error}: this is what {_INDEX} says. Download it again, and the files that it names") from None
         only = os.path.join(path, "model.safetensors")
         if os.path.isdir(only):
             raise Refused(path, ["model.safetensors is a folder, expected a file"]) from None
@@ -207,6 +222,26 @@ def _folder(path: str) -> Checkpoint:
 
     _quantized.gather(made, source)
     return made
+
+
+def _stop_if_parts_are_missing(path: str) -> None:
+    """Files that the index of a folder names, and that are not there."""
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        named = {str(name) for name in parsed(_small(os.path.join(path, _INDEX)))["weight_map"].values()}
+        left = [os.path.join(path, name) for name in sorted(named) if not os.path.exists(os.path.join(path, name))]
+        if left:
+            raise missing(left[0], f"{left[0]}: there is no such file. {_INDEX} names it; of its {len(named)} files {len(left)} {'is' if len(left) == 1 else 'are'} missing. Download the model again")
+
+
+def _stop_if_adapter(path: str) -> None:
+    """A folder that has an adapter, and no model beside it."""
+    if not os.path.exists(os.path.join(path, "adapter_config.json")) or any(os.path.exists(os.path.join(path, name)) for name in ("model.safetensors", _INDEX)):
+        return
+    base = None
+    with contextlib.suppress(ValueError, AttributeError):
+        base = parsed(_small(os.path.join(path, "adapter_config.json"))).get("base_model_name_or_path")
+    own = f" ({base})" if base else ""
+    raise Refused(path, [f"it is an adapter and no model: give the folder of the model that it is for{own}, and the adapter beside it (--adapter NAME={path} of accrt-serve)"])
 
 
 def _stop_if_cut(path: str) -> None:
@@ -224,18 +259,14 @@ def _stop_if_cut(path: str) -> None:
 
 def _folder_of_one(path: str) -> Checkpoint:
     """A folder without config.json may have one file that has everything."""
-    if os.path.exists(os.path.join(path, "adapter_config.json")):
-        base = None
-        with contextlib.suppress(ValueError, AttributeError):
-            base = parsed(_small(os.path.join(path, "adapter_config.json"))).get("base_model_name_or_path")
-        own = f" ({base})" if base else ""
-        raise Refused(path, [f"it is an adapter and no model: give the folder of the model that it is for{own}, and the adapter beside it (--adapter NAME={path} of accrt-serve)"])
+    _stop_if_adapter(path)
     found = sorted(name for name in os.listdir(path) if name.endswith((".gguf", ".safetensors")))
     if len(found) == 1 and (found[0].endswith(".gguf") or _has_configuration(os.path.join(path, found[0]))):
         return replace(read(os.path.join(path, found[0])), called=os.path.basename(path))
+    meant = _mistakes.without_configuration(path)
     if len(found) == 1:
-        raise Refused(path, [f"there is no config.json beside {found[0]}: the model's own folder has one"])
-    raise Refused(path, ["there is no config.json" + (f", and more than one file of weights: name one of {', '.join(found)}" if found else "")])
+        raise Refused(path, [f"there is no config.json beside {found[0]}" + (meant or ": the model's own folder has one")])
+    raise Refused(path, ["there is no config.json" + meant if meant else "there is no config.json" + (f", and more than one file of weights: name one of {', '.join(found)}" if found else "")])
 
 
 def _has_configuration(path: str) -> bool:

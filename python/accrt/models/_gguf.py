@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from .._library import close
 from ..weights import Weights
 from ._checkpoint import Checkpoint, add_plain
 from ._config import Refused, part_of
@@ -31,6 +32,15 @@ _LAYER = {
     "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
+_PROJECTOR = "it is the part of a model that sees or hears: give the file of the part that reads text, which lies beside it"
+#: What stands against architectures that people have.
+_UNSERVED = (
+    (("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert", "neo-bert", "eurobert", "gemma-embedding", "llama-embed", "t5encoder"),
+     "it is an encoder, which writes no text. accrt.from_torch makes a bundle of its folder"),
+    (("t5",), "it is an encoder and a decoder, which is not served"), (("clip",), _PROJECTOR),
+    (("rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"), "its layers have a recurrence that no family here has"),
+    (("whisper", "wavtokenizer-dec", "flux", "sd1", "sd3", "sdxl", "wan", "lumina2", "qwen_image"), "it makes no text as a language model does"),
+)  # fmt: skip
 #: Of expert_gating_func: a share of each expert by itself.
 _SIGMOID = 2
 #: What becomes of the rows of a text's tokens, by `pooling_type`, as sentence-transformers call it.
@@ -44,14 +54,17 @@ def read(path: str, source: Weights) -> Checkpoint:
     from . import _registry
 
     metadata = source.metadata
+    for kind, what in (("adapter", "it is an adapter and no model: adapters are read from folders of PEFT, beside the model's folder"),
+                       ("mmproj", _PROJECTOR)):  # fmt: skip
+        if metadata.get("general.type") == kind:
+            raise Refused(path, [f"general.type is {kind!r}: {what}"])
     architecture = str(metadata.get("general.architecture", ""))
     try:
         given = {"experts": "expert_count", "windows": "attention.sliding_window", "sigmoids": "expert_gating_func"}
         parts = {part: metadata.get(f"{architecture}.{key}") for part, key in given.items()}
         family = _registry.by_architecture(architecture, [part for part, value in parts.items() if (value == _SIGMOID if part == "sigmoids" else value)])
     except KeyError:
-        known = sorted(name for item in _registry.families() for name in item.architectures)
-        raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None
+        raise Refused(path, [f"general.architecture is {architecture!r}{_no_family(architecture)}"]) from None
     made = Checkpoint(path, "gguf", {"model_type": family.types[0]}, {}, [path], {})
     _configuration(made, metadata, architecture, source, family)
     for name in source:
@@ -61,6 +74,18 @@ def read(path: str, source: Weights) -> Checkpoint:
     if pooling in _POOLINGS:
         made.files["1_Pooling/config.json"] = json.dumps({"pooling_mode": _POOLINGS[pooling]}).encode()
     return made
+
+
+def _no_family(name: str) -> str:
+    """What stands against an architecture that no family has."""
+    from . import _registry
+
+    for names, what in _UNSERVED:
+        if name in names:
+            return f": {what}"
+    known = sorted({name.partition(" with ")[0] for item in _registry.families() for name in item.architectures})
+    near = close(name, known)
+    return (f" (is it {near[0]!r}?)" if near else "") + f"; there are {', '.join(known)}"
 
 
 def _renamed(name: str, family: Any) -> str:

@@ -32,7 +32,7 @@ def gather(made: Checkpoint, source: Weights) -> None:
     if given:
         reader = _METHODS.get(method)
         if reader is None:
-            made.points.append(f"config: quantization_config.quant_method is {method!r}; there are {', '.join(_METHODS)}")
+            made.points.append(f"config: quantization_config.quant_method is {method!r}; there are {', '.join(_METHODS)}: take the model's folder with plain weights, or one of these, or a GGUF file")
         else:
             taken = _join(made, source, given, reader)
             if reader is _bitnet and made.config.get("model_type") not in _OF_THREE_VALUES:

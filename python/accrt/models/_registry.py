@@ -18,6 +18,8 @@ from ._options import Options
 _SCANS = "its layers have a recurrence that no family here has; models with Mamba, gated delta nets or lightning attention are served"
 _NOT_APART = "its part for text is not read apart"
 _FOLDER = "it is computed by code that its folder brings, which is not run here"
+_IMAGES = "it reads images and writes no text. accrt.from_torch makes a bundle of it"
+_SOUND = "it is of sound and writes no text as a language model does. accrt.from_torch makes a bundle of modules"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
@@ -31,8 +33,13 @@ UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "skywork"), _FOLDER),
     "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",
     "internlm": f"{_FOLDER}; InternLM 3 is served", "internlm2": f"{_FOLDER}; InternLM 3 is served", "qwen": f"{_FOLDER}; Qwen 1.5 and later are served",
-    **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper", "t5gemma"), f"{_TWO}: it is an encoder and a decoder"),
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2", "electra", "mpnet", "modernbert", "albert", "nomic_bert"),
+    **dict.fromkeys(("t5", "mt5", "umt5", "bigbird_pegasus", "blenderbot", "blenderbot-small", "mvp", "plbart", "prophetnet", "t5gemma2", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper", "t5gemma"), f"{_TWO}: it is an encoder and a decoder"),
+    **dict.fromkeys(("vit", "clip", "siglip", "siglip2", "dinov2", "dinov3_vit", "detr", "sam", "deit", "beit", "swin", "convnext", "resnet", "segformer", "yolos", "timm_wrapper", "trocr"), _IMAGES),
+    **dict.fromkeys(("wav2vec2", "hubert", "speecht5", "bark", "musicgen", "musicgen_melody", "vits", "seamless_m4t", "encodec", "moshi"), _SOUND),
+    **dict.fromkeys(("aria", "blip", "blip-2", "chameleon", "ernie4_5_vl_moe", "florence2", "fuyu", "git", "glm_ocr", "got_ocr2", "hunyuan_vl", "idefics", "instructblip", "kosmos-2", "minicpmv", "minicpmo",
+                     "minimax_m3_vl", "molmo", "molmo2", "paddleocr_vl", "step3p7"), _NOT_APART),
+    "paligemma": "its texts begin with a part whose tokens see one another, which no family here has; Gemma is served",
+    **dict.fromkeys(("bert-generation", "big_bird", "camembert", "ernie", "megatron-bert", "rembert", "roberta-prelayernorm", "roformer", "xlm", "xlm-roberta-xl", "xlnet", "bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2", "electra", "mpnet", "modernbert", "albert", "nomic_bert"),
                     f"{_TWO}: it is an encoder. accrt.from_torch makes a bundle of it"),
 }  # fmt: skip
 
@@ -76,7 +83,7 @@ def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
         own = f" ({_FOLDER})" if checkpoint.config.get("auto_map") else ""
         if name is None:
             raise Refused(checkpoint.path, ["config: there is no model_type: config.json is not that of a model, or of another form"]) from None
-        near = close(name, known) if isinstance(name, str) else []
+        near = close(name.lower().removesuffix("forcausallm"), known) if isinstance(name, str) else []
         own += f" (is it {near[0]!r}?)" if near and not own else ""
         raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
     return family(checkpoint, options)
