@@ -7,6 +7,10 @@ import functools
 import json
 from typing import Any, Dict
 
+# Before the limits of a template's time and memory begin: on a busy machine it takes seconds.
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
 
 _WORDS = 4000  # characters of a message
 
@@ -21,8 +25,6 @@ def _refuse(message: str) -> None:
 
 @functools.lru_cache(maxsize=1)  # a process has one template
 def _compiled(source: str) -> Any:
-    import jinja2.ext
-    import jinja2.sandbox
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])  # fmt: skip
     environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
@@ -32,7 +34,6 @@ def _compiled(source: str) -> Any:
 
 
 def _rendered(source: str, names: Dict[str, Any]) -> Dict[str, str]:
-    import jinja2
     try:
         return {"text": _compiled(source).render(**names)}
     except _Said as error:
@@ -46,7 +47,6 @@ def _rendered(source: str, names: Dict[str, Any]) -> Dict[str, str]:
 
 
 def _read(source: str) -> Dict[str, str]:
-    import jinja2
     try:
         _compiled(source)
     except jinja2.TemplateError as error:

@@ -8,6 +8,8 @@ import random
 import re
 import signal
 import struct
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -540,6 +542,15 @@ def test_a_template_without_an_end_is_ended(monkeypatch, source):
         template.render(MESSAGES)
     assert time.monotonic() - begin < 60
     assert text.ChatTemplate("{{ messages[0].content }}").render(MESSAGES) == "hi"
+
+
+def test_jinja_is_loaded_before_the_limits_of_a_template_begin():
+    """On a busy machine that took longer than a template may take to be read."""
+    pytest.importorskip("jinja2")
+    code = "import sys, accrt._template; print('jinja2.sandbox' in sys.modules)"
+    path = os.pathsep.join(filter(None, sys.path))
+    ran = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
 
 
 @pytest.mark.parametrize("source", ["{{ 'a' * 2**62 }}", "{{ '{:>4611686018427387904}'.format(1) }}", "{% include '/etc/passwd' %}",
