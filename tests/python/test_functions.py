@@ -81,7 +81,8 @@ def test_large_numbers_and_zeros_of_both_signs(dtype):
             wanted = kh.decode(kh.encode(reference(exact), dtype), dtype)
         (out,) = ch.session(ch.program(m)).run("f", given)
         got = kh.decode(out, dtype).astype(np.float64)
-        near = np.isfinite(wanted) & (np.abs(wanted) < most * 0.97)  # the next number may be infinite
+        # the next number may be infinite
+        near = np.isfinite(wanted) & (np.abs(wanted) < most * 0.97)
         off = np.abs(got - wanted)[near] / np.maximum(np.abs(wanted[near]), 1e-36)
         assert off.max() <= {**BOUNDS, "f16": 4e-3}[dtype], (name, exact[near][off.argmax()], got[near][off.argmax()], wanted[near][off.argmax()])
         np.testing.assert_array_equal(np.signbit(got), np.signbit(exact) if name != "cosh" else False, err_msg=name)

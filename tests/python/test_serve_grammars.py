@@ -114,7 +114,8 @@ ENDLESS = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_small_grammar_that_never_compiles_holds_no_worker(llm, name, capfd, monkeypatch):
-    """The first two took gigabytes in this process, without an end: it does not compile them now."""
+    """The first two took gigabytes in this process, without an end: it does not compile them
+    now."""
     watched, made, text = Watched(monkeypatch), [], parameters.grammar_of(parameters.checked(ENDLESS[name])).text.encode()
     created = grammar.created
     monkeypatch.setattr(grammar, "created", lambda function, *given: made.extend(given) or created(function, *given))

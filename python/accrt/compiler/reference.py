@@ -194,7 +194,8 @@ class _Run:
 
     def _aten_full(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         value = self.size(op.attrs["fill_value"], inductions) if isinstance(op.attrs["fill_value"], ex.Expr) else op.attrs["fill_value"]
-        return [np.full(self._shape(op.result, inductions), np.asarray(value).astype(NUMPY[op.result.dtype]))]  # wraps around
+        # wraps around
+        return [np.full(self._shape(op.result, inductions), np.asarray(value).astype(NUMPY[op.result.dtype]))]
 
     def _aten_arange(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         start, step = self.size(op.attrs["start"], inductions), self.size(op.attrs["step"], inductions)

@@ -42,8 +42,8 @@ class TwoRopes(Decoder):
 
 
 class TurnedInWindows(Decoder):
-    """A decoder with norms of queries and keys, which rotary embeddings turn in layers with a window
-    alone."""
+    """A decoder with norms of queries and keys, which rotary embeddings turn in layers with a
+    window alone."""
 
     windows: List[Optional[int]]
 

@@ -1,5 +1,5 @@
-"""gcd and lcm of integers; nextafter, the neighbour of a number in its type, and frexp, its parts; by
-element."""
+"""gcd and lcm of integers; nextafter, the neighbour of a number in its type, and frexp, its parts;
+by element."""
 
 from __future__ import annotations
 
