@@ -31,7 +31,7 @@ from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, g
 from .serve.reasoning import Asked as Reasoning
 from .serve.tools import Asked
 from .serve.tools import asked as asked_of
-from .serve.text import find_reasoning, find_stops, generation_prompt, template_names
+from .serve.text import find_reasoning, find_stops, generation_prompt, limited, template_names
 
 if TYPE_CHECKING:
     import asyncio
@@ -162,7 +162,7 @@ class LLM:
         self._hub = _engine.Hub(self._engine)
         self._adapters = Adapters(self._engine, self._loaded.layout)
         self._limits = Limits.of(self._loaded.model.info)
-        self._loaded = self._loaded._replace(text=self._loaded.text.limited(self._limits.longest))
+        self._loaded = self._loaded._replace(text=limited(self._loaded.text, self._limits.longest))
         self._watchers: Dict[asyncio.AbstractEventLoop, int] = {}
 
     @property

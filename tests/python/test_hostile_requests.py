@@ -18,7 +18,7 @@ import pytest
 
 from accrt.serve import requests, tools
 from accrt.serve.parameters import BadParameter, checked, near, shown
-from accrt.serve.text import Text, template_names
+from accrt.serve.text import Text, limited, template_names
 from serve_http import get, need_server, post, read_all, served, until
 
 need_server()
@@ -164,7 +164,7 @@ def test_a_text_that_is_too_long_does_not_become_tokens():
 
 def test_a_long_text_of_few_tokens_is_taken():
     """Cutting words apart for the count refuses nothing: these are as many as there may be."""
-    text, words = Text(Words()).limited(10_000), " ".join(["word" * 300] * 9_999)
+    text, words = limited(Text(Words()), 10_000), " ".join(["word" * 300] * 9_999)
     assert len(words) > 8 * MIB and text.prompt(words) == [0] + [1200] * 9_999
     short = "a " * (MIB // 2)  # it is refused by what looks at the tokens, with their number
     assert len(text.prompt(short)) == MIB // 2 + 1

@@ -24,7 +24,7 @@ from .adapters import Adapters
 from .engine import Engine, now_ns
 from .grammar import Constraint, NotCompiled
 from .parameters import BadParameter, Grammar, Limits, json_words, shown
-from .text import Text, TokenizerError
+from .text import Text, TokenizerError, limited
 from .turns import Turns
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
@@ -151,7 +151,7 @@ class Server(Handle):
         self.adapters = Adapters(engine, None) if adapters is None else adapters
         checked_name(name, self.adapters.names())
         self._limits = Limits.of(engine.model.info)
-        self._text = text.limited(self._limits.longest)
+        self._text = limited(text, self._limits.longest)
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or max(2, min(4, os.cpu_count() or 1))

@@ -284,12 +284,6 @@ class Text:
         if self.tool_parser == reasoning.HARMONY and reasoning_parser is None:
             self.reasoning_parser = reasoning.HARMONY  # one reader finds both
 
-    def limited(self, longest: int) -> "Text":
-        """The same for a model that takes so many tokens. Both have one tokenizer and template."""
-        made = copy.copy(self)
-        made.longest = longest
-        return made
-
     def close(self) -> None:
         """Ends the process of the chat template. The text can be used again."""
         if self.template is not None:
@@ -366,6 +360,13 @@ class Text:
             raise BadParameter("continue_final_message", "the model's chat template leaves out the last message's content, so it cannot be continued", "unsupported")
         # a template that trims contents does so here, too
         return made[:end] if made.startswith(mark + " ", end) else made[:end].rstrip()
+
+
+def limited(model_text: Text, longest: int) -> Text:
+    """The same for a model that takes so many tokens. Both have one tokenizer and template."""
+    made = copy.copy(model_text)
+    made.longest = longest
+    return made
 
 
 def _as_messages(message: Dict[str, Any]) -> Dict[str, Any]:

@@ -62,7 +62,7 @@ class Turns:
         for thread in threads:
             thread.join()
 
-    # ---- the clerk: a thread that begins turns, and refuses who has waited too long ----
+    # ---- the clerk: a thread that begins turns, and refuses what has waited too long ----
 
     def _has_clerk(self) -> bool:
         if self._clerk is None:
@@ -106,7 +106,7 @@ class Turns:
         try:
             thread.start()  # it waits for the guard
         except RuntimeError:
-            return False  # tried again when something changes, until the requests are late
+            return False  # it is tried again when something changes
         del self._coming[key]
         self._under_way[key], self._threads[key] = turn, thread
         return True
