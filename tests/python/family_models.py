@@ -451,6 +451,7 @@ GGUF = {
     "minimax-m2": ("minimax-m2", {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 24, "expert_gating_func": 2, "rope.dimension_count": 8}),
     "ernie4_5-moe": ("ernie4_5-moe", {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 24, "expert_shared_count": 2, "leading_dense_block_count": 1,
                                       "expert_shared_feed_forward_length": 48, "interleave_moe_layer_step": 1}),
+    "dbrx": ("dbrx", {"attention.head_count_kv": 2, "rope.freq_base": 500.0, "attention.clamp_kqv": 1.5, "expert_count": 5, "expert_used_count": 2}),
     "starcoder": ("starcoder", {"attention.head_count_kv": 1}),
     "mpt": ("mpt", {"attention.max_alibi_bias": 8.0}),
     "bloom": ("bloom", {}),
@@ -670,7 +671,7 @@ def write_gguf(path, name, types=None, changed=lambda _name, array: array, gain=
         "block_count": _of_any(c, "num_hidden_layers", "num_layers", "n_layers", "n_layer"), "attention.head_count": _of_any(c, "num_attention_heads", "n_heads", "n_head"),
         "rope.freq_base": c.get("rope_theta", 10000.0), epsilon: c.get("rms_norm_eps", 1e-5),
     }  # fmt: skip
-    keys["feed_forward_length"] = _of_any(c, "intermediate_size", "ffn_hidden_size", "n_inner", default=4 * keys["embedding_length"])
+    keys["feed_forward_length"] = _of_any({**c.get("ffn_config", {}), **c}, "intermediate_size", "ffn_hidden_size", "n_inner", default=4 * keys["embedding_length"])
     keys["attention.head_count_kv"] = c.get("num_key_value_heads", keys["attention.head_count"])
     keys.update({"attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"]} if "head_dim" in c else {})
     keys.update(more)
@@ -706,6 +707,10 @@ def _converted(architecture, name, array, heads, kv_heads, value_size):
         return [(None, array + np.float32(1))]
     if architecture in ("llama", "arcee", "olmo", "granitemoe") and re.search(r"\.[qk]_proj\.", name):
         return [(None, tiny._permuted(array, heads if ".q_proj." in name else kv_heads))]
+    if architecture == "dbrx" and ".ffn.experts." in name:
+        each = array.reshape(CONFIGS["dbrx"]["ffn_config"]["moe_num_experts"], -1, array.shape[-1])  # the rows of all experts
+        part = {"w1": "gate", "v1": "up", "w2": "down"}[name[-2:]]
+        return [(f"blk.{name.split('.')[2]}.ffn_{part}_exps.weight", each.swapaxes(1, 2) if part == "down" else each)]
     if architecture in ("gptneox", "bloom", "falcon") and ".query_key_value." in name:
         # for each key its queries, it and its value, become all queries, all keys, all values
         parts = array.reshape(kv_heads, heads // kv_heads + 2, -1, *array.shape[1:])

@@ -11,6 +11,10 @@ from ._experts import WithExperts
 
 class Dbrx(WithExperts):
     types, router_name = ("dbrx",), "router.layer"
+    architectures: Tuple[str, ...] = ("dbrx",)
+    gguf_names = {"attn_norm": "norm_attn_norm.norm_1", "attn_output_norm": "norm_attn_norm.norm_2", "attn_qkv": "norm_attn_norm.attn.Wqkv",
+                  "attn_output": "norm_attn_norm.attn.out_proj", "ffn_gate_inp": "ffn.router.layer",
+                  **{f"ffn_{part}_exps": f"ffn.experts.{part}_proj" for part in ("gate", "up", "down")}}  # fmt: skip
     prefix, embedding_name, final_norm, layer_name, attention_name, output_name = "transformer.", "wte", "norm_f", "blocks.{}", "norm_attn_norm.attn", "out_proj"
     defaults = {"n_layers": 24, "n_heads": 16, "d_model": 2048, "max_seq_len": 2048}
     keys = {"hidden_size": ("d_model",), "num_hidden_layers": ("n_layers",), "num_attention_heads": ("n_heads",), "max_position_embeddings": ("max_seq_len",)}
@@ -63,6 +67,8 @@ class Dbrx(WithExperts):
         return shares / (shares.sum(-1, True) if self.order == 1 else shares.square().sum(-1, True).sqrt()), chosen
 
     def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
+        if self.is_gguf:
+            return super().through(rows, name, ids, ends)
         gate, up, down = (self._whole(f"{name}.mlp.{part}") for part in ("w1", "v1", "w2"))
         return (self.activation(rows.grouped_linear([gate], ends)) * rows.grouped_linear([up], ends)).grouped_matmul(down, ends)
 
