@@ -708,7 +708,8 @@ def _converted(architecture, name, array, heads, kv_heads, value_size):
     if architecture in ("llama", "arcee", "olmo", "granitemoe") and re.search(r"\.[qk]_proj\.", name):
         return [(None, tiny._permuted(array, heads if ".q_proj." in name else kv_heads))]
     if architecture == "dbrx" and ".ffn.experts." in name:
-        each = array.reshape(CONFIGS["dbrx"]["ffn_config"]["moe_num_experts"], -1, array.shape[-1])  # the rows of all experts
+        # The rows of all experts stand behind one another.
+        each = array.reshape(CONFIGS["dbrx"]["ffn_config"]["moe_num_experts"], -1, array.shape[-1])
         part = {"w1": "gate", "v1": "up", "w2": "down"}[name[-2:]]
         return [(f"blk.{name.split('.')[2]}.ffn_{part}_exps.weight", each.swapaxes(1, 2) if part == "down" else each)]
     if architecture in ("gptneox", "bloom", "falcon") and ".query_key_value." in name:
