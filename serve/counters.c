@@ -2,6 +2,7 @@
  * of counters. It counts nothing. Names are vLLM's where it has one. */
 #include "serve/counters.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "serve/engine.h"
@@ -105,11 +106,10 @@ enum { ROWS = sizeof figures / sizeof *figures };
 #define VALUES(kind, how, field, name, help) +((kind) == HISTOGRAM ? BOUNDS + 2 : 1)
 _Static_assert(0 FIGURES(VALUES) == ACCSV_COUNTER_VALUES, "all values");
 
-struct accsv_counters {
-  uint64_t id;
-  double bounds[BOUNDS];
-  accrt_counter_t rows[ROWS];
-};
+/* Of all engines. It stays when an engine ends, which a reader's visitor may bring about. */
+static accrt_counter_t rows[ROWS];
+static double bounds[BOUNDS];
+static pthread_once_t rows_filled = PTHREAD_ONCE_INIT;
 
 static uint64_t count_at(const figure_t* figure, const void* at) {
   uint64_t number = 0;
@@ -158,13 +158,13 @@ static void read_figures(void* self, double* values) {
     accsv_counters_values(&stats, values);
 }
 
-static void fill(accsv_counters_t* counters) {
+static void fill_rows(void) {
   double bound = FIRST_BOUND_S;
   for (uint32_t i = 0; i < BOUNDS; ++i, bound *= 2)
-    counters->bounds[i] = bound;
+    bounds[i] = bound;
   const char* text = texts;
   for (uint32_t i = 0; i < ROWS; ++i) {
-    accrt_counter_t* row = &counters->rows[i];
+    accrt_counter_t* row = &rows[i];
     row->kind = figures[i].kind;
     row->name = text;
     row->help = text + strlen(text) + 1;
@@ -175,27 +175,25 @@ static void fill(accsv_counters_t* counters) {
       row->help = "Sequences that ended, by reason.";
     }
     if (figures[i].how == TIMES) {
-      row->bounds = counters->bounds;
+      row->bounds = bounds;
       row->bound_count = BOUNDS;
     }
   }
 }
 
 accrt_status_t accsv_counters_add(accrt_serve_engine_t* engine) {
-  ACCRT_TRY(ACCSV_NEW(&engine->allocator, 1, &engine->counters));
-  fill(engine->counters);
+  (void)pthread_once(&rows_filled, fill_rows);
   accrt_counter_group_t group = ACCRT_COUNTER_GROUP_INIT;
   group.name = "accrt_serve_engine";
   group.self = engine;
-  group.counters = engine->counters->rows;
+  group.counters = rows;
   group.counter_count = ROWS;
   group.counter_size_bytes = (uint32_t)sizeof(accrt_counter_t);
   group.read = read_figures;
-  return accrt_counters_add(engine->instance, &group, &engine->counters->id);
+  return accrt_counters_add(engine->instance, &group, &engine->counters_id);
 }
 
 void accsv_counters_remove(accrt_serve_engine_t* engine) {
-  if (engine->counters != NULL && engine->counters->id != 0)
-    (void)accrt_counters_remove(engine->instance, engine->counters->id);
-  ACCSV_FREE(&engine->allocator, engine->counters, 1);
+  if (engine->counters_id != 0)
+    (void)accrt_counters_remove(engine->instance, engine->counters_id);
 }

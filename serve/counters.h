@@ -5,8 +5,6 @@
 #include "accrt/counters.h"
 #include "accrt/serve.h"
 
-typedef struct accsv_counters accsv_counters_t;
-
 /* Adds the group of a complete engine to its instance. */
 accrt_status_t accsv_counters_add(accrt_serve_engine_t* engine);
 /* Removes it, if it was added. */

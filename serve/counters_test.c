@@ -10,6 +10,8 @@
 /* CMocka wants the headers above first. */
 #include <cmocka.h>
 
+#include "runtime/core/test_allocator.h"
+
 static bool is_word_of(uint64_t at, uint64_t offset, uint64_t size) {
   return at >= offset && at < offset + size;
 }
@@ -115,8 +117,49 @@ static void test_an_engine_has_a_group_while_it_lives(void** state) {
   accrt_serve_engine_release(two);
 }
 
+/* A visitor that ends the engine whose group it is given. */
+typedef struct ending {
+  accrt_serve_engine_t* engine;
+  bool ended;
+} ending_t;
+
+static void end_and_look(void* user, const accrt_counter_group_t* group, const double* values) {
+  ending_t* ending = user;
+  if (strcmp(group->name, "accrt_serve_engine") != 0)
+    return;
+  accrt_serve_engine_release(ending->engine);
+  ending->ended = true;
+  seen_t seen = {0};
+  see(&seen, group, values);
+  assert_int_equal(seen.running_limit, 3);
+  assert_int_equal(seen.values, ACCSV_COUNTER_VALUES);
+}
+
+/* Python's collector may end an engine while a visitor copies its group. */
+static void test_a_visitor_may_end_the_engine(void** state) {
+  (void)state;
+  test_allocator_t allocator = {0};
+  const accrt_allocator_t interface = test_allocator_interface(&allocator);
+  accrt_serve_model_t* model;
+  assert_int_equal(accrt_serve_model_create_simulated(NULL, &model), ACCRT_OK);
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.max_running = 3;
+  options.allocator = &interface;
+  ending_t ending = {0};
+  assert_int_equal(accrt_serve_engine_create(model, &options, &ending.engine), ACCRT_OK);
+  accrt_serve_model_release(model);
+  accrt_instance_t* instance = accrt_instance_retain(accrt_serve_engine_instance(ending.engine));
+  assert_int_equal(accrt_counters_read(instance, end_and_look, &ending), ACCRT_OK);
+  assert_true(ending.ended);
+  assert_int_equal(look(instance).groups, 0);
+  accrt_instance_release(instance);
+  assert_int_equal(atomic_load(&allocator.live_count), 0);
+  assert_int_equal(atomic_load(&allocator.wrong_count), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_counters_have_all_figures),
-                                     cmocka_unit_test(test_an_engine_has_a_group_while_it_lives)};
+                                     cmocka_unit_test(test_an_engine_has_a_group_while_it_lives),
+                                     cmocka_unit_test(test_a_visitor_may_end_the_engine)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ struct accrt_serve_engine {
   accrt_serve_clock_t clock;
   accrt_serve_model_t* model;
   accrt_instance_t* instance;    /* of the model, or its own; one reference */
-  accsv_counters_t* counters;    /* in the instance's registry */
+  uint64_t counters_id;          /* of their group in its registry; 0: it was not added */
   accrt_serve_options_t options; /* complete */
   accsv_vocabulary_t vocabulary;
   uint32_t most_live; /* requests */
