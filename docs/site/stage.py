@@ -16,7 +16,7 @@ import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ["base", "instance", "memory", "stream", "commands", "tensor", "dlpack", "bundle", "program", "weights", "layout", "trust", "kernel",
+HEADERS = ["base", "instance", "memory", "stream", "commands", "tensor", "dlpack", "bundle", "program", "weights", "layout", "trust", "kernel", "counters",
            "write", "write/bundle_writer", "write/quantize", "write/rewrite", "serve", "http", "sys/driver"]
 PYTHON = ["accrt.program", "accrt.session", "accrt.call", "accrt.adapter", "accrt.instance", "accrt.bundle", "accrt.tensor",
           "accrt.memory", "accrt.stream", "accrt.kernels", "accrt.weights", "accrt.layouts", "accrt.trust", "accrt.budget",

@@ -125,7 +125,7 @@ def test_a_gguf_file_of_an_unknown_kind(tmp_path, weights):
     assert "general.architecture is 'lama' (is it 'llama'?); there are " in line and " with " not in line
 
 
-@pytest.mark.parametrize("kind, says", [("adapter", "it is an adapter and no model"), ("mmproj", "give the file of the part that reads text, which lies beside it")])
+@pytest.mark.parametrize("kind, says", [("adapter", "it is an adapter and no model"), ("mmproj", "it is the part of a model that sees or hears: give the file of the part that reads text, which lies beside it")])
 def test_a_gguf_file_beside_a_model(tmp_path, weights, kind, says):
     assert f"general.type is {kind!r}: {says}" in said(gguf(tmp_path / "m.gguf", weights, **{"general.type": kind}))
 

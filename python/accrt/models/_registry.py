@@ -85,5 +85,5 @@ def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
             raise Refused(checkpoint.path, ["config: there is no model_type: config.json is not that of a model, or of another form"]) from None
         near = close(name.lower().removesuffix("forcausallm"), known) if isinstance(name, str) else []
         own += f" (is it {near[0]!r}?)" if near and not own else ""
-        raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
+        raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}, none of the {len(known)} types that are served: docs/models.md lists them, and how another family is one short file"]) from None
     return family(checkpoint, options)
