@@ -281,6 +281,7 @@ static void cut(http_server_t* server) {
 }
 
 static void say_ended(http_server_t* server) {
+  accrt_http_show_metrics(server); /* with what was cut off */
   accsv_lock(&server->lock);
   server->ended = 1;
   pthread_cond_broadcast(&server->changed);
