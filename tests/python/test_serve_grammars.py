@@ -200,13 +200,14 @@ class Held:
         assert self.turns.wait("held", self._hold, lambda: self.said.put("held refused"))
         assert self._begun.wait(20)
 
-    def _hold(self):
+    def _hold(self, _now):
         self._begun.set()
         assert self._ended.wait(20)
         self.said.put("held")
 
     def wait(self, key, name=None):
-        return self.turns.wait(key, lambda: self.said.put(name or key), lambda: self.said.put(f"{name or key} refused"))
+        said = name or key
+        return self.turns.wait(key, lambda now: self.said.put(said if now else f"{said} late"), lambda: self.said.put(f"{said} refused"))
 
     def let_go(self):
         self._ended.set()
@@ -239,23 +240,49 @@ def test_a_request_waits_for_its_own_time(monkeypatch):
     held.turns.close()
 
 
+def test_a_turn_may_last_longer_than_a_request_waits(monkeypatch):
+    held = Held()
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+    assert held.wait("held", "next") and held.wait("a") and held.heard(1) == ["a refused"]
+    held.let_go()
+    assert held.heard(2) == ["held", "next late"]
+    held.turns.close()
+
+
 def test_what_fails_in_its_turn_holds_no_other(capfd):
     held = Held(most=2)
-    assert held.turns.wait("a", lambda: 1 // 0, lambda: None) and held.wait("a", "next") and held.heard(1) == ["next"]
+    assert held.turns.wait("a", lambda now: 1 // 0, lambda: None) and held.wait("a", "next") and held.heard(1) == ["next"]
     assert "ZeroDivisionError" in capfd.readouterr().err
     held.let_go()
     held.turns.close()
     assert held.heard(1) == ["held"]
 
 
-def test_the_number_of_requests_that_wait_has_a_bound(monkeypatch):
+def test_the_number_of_requests_that_wait_has_a_bound():
     held = Held(most_waiting=5)
     assert [held.wait(key) for key in ("a", "b", "a", "held", "c", "a", "d")] == [True] * 5 + [False] * 2
     held.let_go()
     assert held.heard(6) == ["held", "held", "a", "a", "b", "c"]
     held.turns.close()
-    monkeypatch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
-    assert not turns.Turns(1, 5).wait("a", lambda: None, lambda: None)
+
+
+def test_what_fails_to_be_refused_holds_no_other(monkeypatch, capfd):
+    held = Held()
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+    assert held.turns.wait("a", lambda now: None, lambda: 1 // 0) and held.wait("b") and held.heard(1) == ["b refused"]
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    held.let_go()
+    held.turns.close()
+
+
+def no_thread(self):
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_request_that_cannot_wait_without_a_thread_says_so(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(_limited.NotStarted, match="no thread can be started: can't start new thread"):
+        turns.Turns(1, 5).wait("a", lambda now: None, lambda: None)
 
 
 def test_a_turn_without_a_thread_is_tried_again(monkeypatch):
@@ -270,8 +297,8 @@ def test_a_turn_without_a_thread_is_tried_again(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", fails_once)
     assert held.wait("a")
     held.let_go()
-    assert held.heard(1) == ["held"] and until(lambda: failed)
-    assert held.wait("b") and held.heard(2) == ["a", "b"]
+    assert held.heard(2) == ["held", "a"] and failed
+    assert held.wait("b") and held.heard(1) == ["b"]
     held.turns.close()
 
 
@@ -346,6 +373,32 @@ def test_more_requests_than_may_wait_get_429(monkeypatch):
         answers = [Answer(read_all(clients[i])) for i in (0, 1, 3)]
         assert [answer.status for answer in answers] == [200, 504, 200] and answers[2].json["choices"][0]["text"] == "aaaa"
         assert "a{3}" not in [first, *(asked.get() for _ in range(asked.qsize()))]
+        for client in clients:
+            client.close()
+
+
+def test_a_grammar_that_takes_longer_than_a_request_waits(monkeypatch):
+    """The requests that waited for it behind the first one have it, too. They got 503."""
+    pytest.importorskip("llguidance")
+    go, asked, ask = threading.Event(), threading.Event(), _limited.Helper.ask
+
+    def held_ask(self, question, *given):
+        if self._module == "accrt.serve._trial":
+            asked.set()
+            assert go.wait(20)
+        return ask(self, question, *given)
+
+    monkeypatch.setattr(_limited.Helper, "ask", held_ask)
+    with served(workers=1) as server:
+        clients = [server.connect() for _ in range(4)]
+        for i, client in enumerate(clients):
+            client.sendall(post("/v1/completions", {"prompt": "x", "guided_regex": "a{3}" if i < 3 else "b{3}"}))
+            assert asked.wait(20) and until(lambda: i == 3 or server.server.counts()["jobs"] == i + 1)
+            monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
+        assert read_all(clients[3]).startswith(b"HTTP/1.1 503 ")  # it has had no turn; the worker has done with those before it
+        go.set()
+        answers = [Answer(read_all(client)) for client in clients[:3]]
+        assert [(answer.status, answer.json["choices"][0]["text"]) for answer in answers] == [(200, "aaa")] * 3
         for client in clients:
             client.close()
 

@@ -252,8 +252,14 @@ class Server(Handle):
         """Has it answered by another thread, when its grammar's turn has come."""
         begin = now_ns()
 
-        def answer() -> None:
-            self._serve(job, lambda job: self._answer(job, begin, now=True))
+        def answer(now: bool) -> None:
+            self._serve(job, lambda job: compiled(job, now))
+
+        def compiled(job: Any, now: bool) -> None:
+            try:
+                self._answer(job, begin, now)
+            except NotCompiled:  # also by the one whose turn this was
+                refuse()
 
         def refuse() -> None:
             fail(job, 503, "the grammars of other requests take long to compile: try again later", None, "overloaded")
@@ -270,9 +276,10 @@ class Server(Handle):
 
         info = _ffi.accrt_http_job_info()
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
-        if now and info.left:  # nothing is compiled for it
+        if begin is None:
+            begin = now_ns()
+        elif info.left:  # nothing is compiled for it
             return fail(job, 499, "the client has left", None, None)
-        begin = now_ns() if begin is None else begin
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
             work = requests.chat(given, self._text, self.names, begin, constrain)

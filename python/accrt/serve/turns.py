@@ -13,12 +13,16 @@ import traceback
 from time import monotonic
 from typing import Callable, Deque, Dict, Hashable, List, NamedTuple, Optional
 
+from .._limited import NotStarted
+
 #: So long a request waits for its turn. A grammar takes TRIAL_SECONDS of grammar.py at most.
 PATIENCE_SECONDS = 30.0
+#: If no thread starts, it is tried again after this time.
+_AGAIN_SECONDS = 0.5
 
 
 class _Waiting(NamedTuple):
-    answer: Callable[[], None]
+    answer: Callable[[bool], None]
     refuse: Callable[[], None]
     until: float
 
@@ -38,14 +42,19 @@ class Turns:
         self._clerk: Optional[threading.Thread] = None
         self._closed = False
 
-    def wait(self, key: Hashable, answer: Callable[[], None], refuse: Callable[[], None]) -> bool:
+    def wait(self, key: Hashable, answer: Callable[[bool], None], refuse: Callable[[], None]) -> bool:
         """Calls one of the two in another thread: `answer` when the turn of `key` has come, or
-        `refuse` after PATIENCE_SECONDS. False, and neither is called: too many requests wait, or
-        no thread starts."""
+        `refuse` after PATIENCE_SECONDS without it. The turn may last longer than that: `answer` is
+        then given False, and has nothing compiled. False, and neither is called: too many wait.
+
+        Raises:
+            NotStarted: no thread starts.
+        """
         with self._changed:
             waiting = sum(len(turn) for turns in (self._coming, self._under_way) for turn in turns.values())
-            if self._closed or waiting >= self._most_waiting or not self._has_clerk():
+            if self._closed or waiting >= self._most_waiting:
                 return False
+            self._need_clerk()
             turn = self._under_way.get(key)
             if turn is None:
                 turn = self._coming.setdefault(key, collections.deque())
@@ -64,13 +73,14 @@ class Turns:
 
     # ---- the clerk: a thread that begins turns, and refuses what has waited too long ----
 
-    def _has_clerk(self) -> bool:
+    def _need_clerk(self) -> None:
         if self._clerk is None:
             clerk = threading.Thread(target=self._serve, name="accrt-serve-turns", daemon=True)
-            with contextlib.suppress(RuntimeError):  # no thread starts
+            try:
                 clerk.start()
-                self._clerk = clerk
-        return self._clerk is not None
+            except RuntimeError as error:
+                raise NotStarted(f"no thread can be started: {error}") from None
+            self._clerk = clerk
 
     def _serve(self) -> None:
         while True:
@@ -81,10 +91,12 @@ class Turns:
                         return
                     self._changed.wait(self._seconds())
             for one in late:
-                one.refuse()
+                _call(one.refuse)
 
     def _seconds(self) -> Optional[float]:
-        """Until a request has waited too long."""
+        """Until a request has waited too long, or a thread may start that could not."""
+        if self._coming and len(self._under_way) < self._most:
+            return _AGAIN_SECONDS
         ends = [one.until for turn in self._coming.values() for one in turn]
         return max(min(ends) - monotonic(), 0.0) if ends else None
 
@@ -106,7 +118,7 @@ class Turns:
         try:
             thread.start()  # it waits for the guard
         except RuntimeError:
-            return False  # it is tried again when something changes
+            return False
         del self._coming[key]
         self._under_way[key], self._threads[key] = turn, thread
         return True
@@ -121,10 +133,17 @@ class Turns:
                     del self._under_way[key], self._threads[key]
                     self._changed.notify_all()
                     return
-                one = turn.popleft()
-                late = self._closed or one.until <= monotonic()
-            try:
-                (one.refuse if late else one.answer)()
-            except BaseException:  # noqa: BLE001 - the others still have their turn
-                with contextlib.suppress(BaseException):  # without memory
-                    traceback.print_exc()
+                one, closed = turn.popleft(), self._closed
+            if closed:
+                _call(one.refuse)
+            else:
+                _call(one.answer, monotonic() < one.until)
+
+
+def _call(function: Callable[..., None], *given: bool) -> None:
+    """What it raises is said, and ends nothing: others still have their turn."""
+    try:
+        function(*given)
+    except BaseException:  # noqa: BLE001
+        with contextlib.suppress(BaseException):  # without memory
+            traceback.print_exc()
