@@ -504,10 +504,12 @@ def draw(shapes, seed=0, gain=1.5):
     for name, shape in shapes.items():
         numbers = np.random.RandomState([zlib.crc32(name.encode()), seed]).uniform(-1, 1, shape)
         if len(shape) > 1:
-            made[name] = numbers * (gain * math.sqrt(3 / shape[-1]))
+            # Gemma 4 divides what its router gives by that root: else all experts are as good.
+            root = math.sqrt(shape[-1]) if name.endswith(".router.proj.weight") else 1
+            made[name] = numbers * (gain * math.sqrt(3 / shape[-1]) * root)
         else:
             # of norms that multiply by 1 + w, about 2
-            made[name] = numbers * 0.5 + (1 if "norm" in name and name.endswith("weight") else 0)
+            made[name] = numbers * 0.5 + (1 if "norm" in name and name.endswith("weight") or name.endswith(".router.scale") else 0)
     return {name: np.asarray(array, np.float32) for name, array in made.items()}
 
 
