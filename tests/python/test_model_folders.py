@@ -506,7 +506,7 @@ def test_gguf_files_that_are_refused(tmp_path, weights):
     tiny.write_gguf(path, {**tiny.gguf_metadata(LLAMA), "general.architecture": "mamba"}, arrays)
     known = sorted({name for family in _registry.families() for name in family.architectures if " " not in name})
     assert {"gemma2", "llama", "qwen3"} < {*known}
-    with pytest.raises(Refused, match=f"general.architecture is 'mamba' .is it 'mamba2'...; there are {', '.join(known)}"):
+    with pytest.raises(Refused, match=f"general.architecture is 'mamba' .is it 'mamba2'..; there are {', '.join(known)}"):
         models.read(path)
     name = "blk.0.ffn_gate.weight"
     arrays[name] = np.zeros((80, 256), np.float32)  # IQ2_XXS: 66 bytes a block
