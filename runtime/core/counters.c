@@ -32,6 +32,9 @@ typedef struct reading {
 } reading_t;
 static _Thread_local const reading_t* innermost __attribute__((tls_model("initial-exec")));
 
+/* Of a histogram; with more, ACCRT_COUNTER_VALUES has too many. */
+#define MOST_BOUNDS (UINT32_MAX - 2)
+
 /* Also counts their values. */
 static accrt_status_t check_counters(const accrt_counter_group_t* group, size_t* out_value_count) {
   for (uint32_t i = 0; i < group->counter_count; ++i) {
@@ -40,7 +43,7 @@ static accrt_status_t check_counters(const accrt_counter_group_t* group, size_t*
     if (counter->name == NULL || counter->help == NULL ||
         (counter->label == NULL) != (counter->label_value == NULL) ||
         counter->kind - 1 >= ACCRT_COUNTER_HISTOGRAM || (counter->bounds != NULL) != has_bounds ||
-        (counter->bound_count != 0) != has_bounds)
+        (counter->bound_count != 0) != has_bounds || counter->bound_count > MOST_BOUNDS)
       return ACCRT_FAIL(INVALID_ARGUMENT, "counters[%" PRIu32 "] is not complete", i);
     *out_value_count += ACCRT_COUNTER_VALUES(counter);
   }

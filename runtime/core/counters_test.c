@@ -277,6 +277,7 @@ static void test_what_is_incomplete_is_refused(void** state) {
   REFUSE(two[1], bound_count, 1);
   REFUSE(mixed[0], bounds, NULL);
   REFUSE(mixed[0], bound_count, 0);
+  REFUSE(mixed[0], bound_count, UINT32_MAX - 1); /* 2^32 values */
 #undef REFUSE
   const met_t met = read_all(world, NULL);
   assert_met(&met, 0);
