@@ -101,17 +101,42 @@ static const char* write_number(char digits[DIGITS], double value) {
   return digits;
 }
 
+/* How many bytes there are as they stand, although JSON escapes them: Prometheus escapes a
+ * backslash, a line feed and, in labels, a quote alone. */
+static size_t bare(const char* at, bool is_label) {
+  static const char ends[][4] = {"\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"}; /* of lines */
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i)
+    if (strncmp(at, ends[i], strlen(ends[i])) == 0)
+      return strlen(ends[i]);
+  return ((unsigned char)*at < ' ' && *at != '\n') || (*at == '"' && !is_label);
+}
+
+static void put_words(http_text_t* text, const char* words, bool is_label) {
+  while (*words != 0) {
+    size_t size = bare(words, is_label);
+    if (size != 0) {
+      accrt_http_put(text, words, size);
+    } else {
+      while (words[size] != 0 && bare(words + size, is_label) == 0)
+        ++size;
+      accrt_http_put_escaped(text, words, size);
+    }
+    words += size;
+  }
+}
+
 static void put_head(http_text_t* text, const accrt_counter_t* counter) {
   static const char kinds[][10] = {"", "counter", "gauge", "histogram"};
-  accrt_http_put_format(text, "# HELP %s %s\n# TYPE %s %s\n", counter->name, counter->help,
-                        counter->name, kinds[counter->kind]);
+  accrt_http_put_format(text, "# HELP %s ", counter->name);
+  put_words(text, counter->help, false);
+  accrt_http_put_format(text, "\n# TYPE %s %s\n", counter->name, kinds[counter->kind]);
 }
 
 /* One of the labels of a sample: `separator`, then label="value. */
 static void put_label(http_text_t* text, const char* separator, const char* label,
                       const char* value) {
   accrt_http_put_format(text, "%s%s=\"", separator, label);
-  accrt_http_put_escaped(text, value, strlen(value)); /* as labels want it, too */
+  put_words(text, value, true);
 }
 
 /* A line: name and suffix, {model_name="m",label="value"} as far as there are any, and a value. */

@@ -117,6 +117,32 @@ static void test_groups_are_written(void** state) {
   accrt_instance_release(instance);
 }
 
+/* As Prometheus reads texts: any other escape than these three makes it refuse the page. */
+static void test_texts_are_escaped(void** state) {
+  (void)state;
+  static const accrt_counter_t odd[] = {
+      {.name = "test:odd",
+       .help = "Two\nlines, a \"quote\" and \\.",
+       .label = "which",
+       .label_value = "\"\\\n\t\x01\xE2\x80\xA8\xC2\x85\xFF\xC3\xA9",
+       .kind = ACCRT_COUNTER_GAUGE},
+      {.name = "test:empty",
+       .help = "",
+       .label = "which",
+       .label_value = "",
+       .kind = ACCRT_COUNTER_GAUGE}};
+  accrt_instance_t* instance = make_instance();
+  add(instance, "test", NULL, odd, read_values);
+  char* text = text_of(instance, NULL, NULL);
+  assert_has(text,
+             "# HELP test:odd Two\\nlines, a \"quote\" and \\\\.\n# TYPE test:odd gauge\n"
+             "test:odd{which=\"\\\"\\\\\\n\t\x01\xE2\x80\xA8\xC2\x85\xEF\xBF\xBD\xC3\xA9\"} 1\n"
+             "# HELP test:empty \n# TYPE test:empty gauge\n"
+             "test:empty{which=\"\"} 2.25\n");
+  free(text);
+  accrt_instance_release(instance);
+}
+
 /* ---- The server's own group ---- */
 
 static void test_each_count_of_a_server_has_its_place(void** state) {
@@ -163,6 +189,7 @@ static void test_a_failed_reading_is_said(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_groups_are_written),
+                                     cmocka_unit_test(test_texts_are_escaped),
                                      cmocka_unit_test(test_each_count_of_a_server_has_its_place),
                                      cmocka_unit_test(test_a_failed_reading_is_said)};
   return cmocka_run_group_tests(tests, NULL, NULL);
