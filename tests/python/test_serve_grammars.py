@@ -395,7 +395,8 @@ def test_a_grammar_that_takes_longer_than_a_request_waits(monkeypatch):
             client.sendall(post("/v1/completions", {"prompt": "x", "guided_regex": "a{3}" if i < 3 else "b{3}"}))
             assert asked.wait(20) and until(lambda: i == 3 or server.server.counts()["jobs"] == i + 1)
             monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.1)
-        assert read_all(clients[3]).startswith(b"HTTP/1.1 503 ")  # it has had no turn; the worker has done with those before it
+        # It has had no turn. The one worker has done with those before it.
+        assert read_all(clients[3]).startswith(b"HTTP/1.1 503 ")
         go.set()
         answers = [Answer(read_all(client)) for client in clients[:3]]
         assert [(answer.status, answer.json["choices"][0]["text"]) for answer in answers] == [(200, "aaa")] * 3
