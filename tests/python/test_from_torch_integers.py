@@ -122,6 +122,45 @@ def test_pairs_of_types_are_promoted_as_torch_promotes_them(kind, instance):
         compare(there, wanted, args, instance)
 
 
+def in_place(x, y):
+    x = x + 0
+    x += y
+    x &= 0x3F
+    x |= y
+    x ^= 5
+    x[0] += 5
+    return x
+
+
+#: Numbers that the type does not have, known tensors without dimensions, the least of the type, and
+#: results of a type that is asked for.
+BESIDE = {
+    "a large number": lambda x, y, n, b: (x + 300, x * 70000, 300 - x, x - 2**40), "below zero": lambda x, y, n, b: (x + -1, x * -3, -5 - x),
+    "comparisons": lambda x, y, n, b: (x < 300, x == -1, x > 2**40), "with floats": lambda x, y, n, b: (n > 2.5, n == 2.0, n != 1.5), "bits": lambda x, y, n, b: (x & -2, x ^ -1, x | 300),
+    "shifts by no bits": lambda x, y, n, b: (x << -1, x >> -1, x << 100, x >> 100, x >> 7), "by a number below zero": lambda x, y, n, b: (x % -3, torch.fmod(x, -3), x // -3),
+    "times": lambda x, y, n, b: (torch.add(x, y, alpha=-1), torch.sub(x, 3, alpha=2)), "wider": lambda x, y, n, b: torch.add(x.long(), n, alpha=100), "of floats": lambda x, y, n, b: torch.add(x.double(), n, alpha=0.3),
+    "known": lambda x, y, n, b: (x + torch.tensor(300), x & torch.tensor(300), x < torch.tensor(-1)), "known floats": lambda x, y, n, b: (n * torch.tensor(2.5, dtype=torch.float64), n * torch.tensor(2.5, dtype=torch.float16)),
+    "known beside bools": lambda x, y, n, b: (b + torch.tensor(3, dtype=torch.int8), b * torch.tensor(1.5, dtype=torch.bfloat16)), "known beside one": lambda x, y, n, b: (torch.tensor(3, dtype=torch.int8) + x[0, 0], torch.tensor(2.5, dtype=torch.float64) * n[0, 0]),
+    "chosen": lambda x, y, n, b: (torch.where(b, x, torch.tensor(300)), torch.where(b, n, torch.tensor(2.5, dtype=torch.float64))), "bounds": lambda x, y, n, b: (x.clamp(max=torch.tensor(300)), n.clamp(min=torch.tensor(2.5))),
+    "filled": lambda x, y, n, b: (x.masked_fill(b, 3.7), x.masked_fill(b, 3.0), x.masked_fill(b, torch.tensor(2.5))), "filled below zero": lambda x, y, n, b: x.masked_fill(b, -1), "made": lambda x, y, n, b: (torch.full_like(x, 3.7), (x + 0).fill_(5.9)),
+    "sums": lambda x, y, n, b: [x.sum(1, dtype=kind) for kind in (torch.int32, x.dtype, torch.uint8, torch.float64)], "running": lambda x, y, n, b: (x.cumsum(1, dtype=torch.int32), x.cumsum(0, dtype=x.dtype), x.cumprod(1, dtype=x.dtype)),
+    "products": lambda x, y, n, b: (x.prod(dtype=x.dtype), x.prod(1, dtype=torch.int16)), "bounded": lambda x, y, n, b: F.relu6(x), "bounded by two": lambda x, y, n, b: F.hardtanh(x, -1, 3),
+    "powers": lambda x, y, n, b: (x ** 2.0, n ** 3.0, n ** -1.0), "of a number": lambda x, y, n, b: (-2) ** n, "angles": lambda x, y, n, b: (torch.atan2(x, n), torch.atan2(x, x)), "in place": lambda x, y, n, b: in_place(x, y),
+}  # fmt: skip
+
+
+@pytest.mark.rotating(3)
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_numbers_and_types_beside_integers(kind, instance):
+    x, y, n, b = arguments(kind)
+    x.numpy()[1, 0], x.numpy()[2, 1] = np.iinfo(kind).min, np.iinfo(kind).max
+    args = x, y, n, b
+    wanted = {name: does(function, args) for name, function in BESIDE.items()}
+    there = {name: function for name, function in BESIDE.items() if wanted[name] is not None}
+    assert len(there) >= (8 if kind in ("uint16", "uint32", "uint64") else len(BESIDE) - 3)
+    compare(there, wanted, args, instance)
+
+
 class Counted(torch.nn.Module):
     """A buffer of the type that each call adds to, a weight of it, and an input that is written."""
 

@@ -269,6 +269,8 @@ class Lowering:
         import torch
 
         packet, _, overload = name.rpartition(".")
+        # aten.__iand__ as aten.and_
+        packet = packet.replace("aten.__i", "aten.__", 1) + "_" if packet.startswith("aten.__i") else packet
         whole = getattr(torch.ops.aten, packet[len("aten.") : -1], None)
         overload = overload if hasattr(whole, overload) else "int"  # of transpose_
         plain, target = f"{packet[:-1]}.{overload}", getattr(whole, overload, None)

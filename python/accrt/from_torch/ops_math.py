@@ -12,6 +12,8 @@ from ..compiler import expr as ex
 from ..compiler import affine
 from ..compiler.declared import FLOATS
 from ..compiler.declared import INTEGERS as _INTEGERS
+from ..compiler.declared import RANGES
+from ..compiler.ops.schema import kind_of, result_type
 from .ops_views import cat, dropout, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
@@ -19,9 +21,37 @@ from .values import dtype_of, Known, number_of, Unsupported
 INTEGERS = ("bool", *_INTEGERS)
 
 
+def wrapped(number: Any, dtype: str) -> Any:
+    """A number as torch takes it beside a tensor of integers: whole numbers wrap around."""
+    if dtype not in RANGES or not isinstance(number, int) or isinstance(number, bool):
+        return number
+    low, high = RANGES[dtype]
+    return (number - low) % (high - low + 1) + low
+
+
+def _number(lo: Any, item: Any, other: Any) -> Any:
+    """As lo.operand(), beside another value: a known tensor without dimensions stays a value where
+    its type decides the result's."""
+    number = lo.operand(item)
+    if isinstance(number, Value) or not isinstance(other, Value):
+        return number
+    if isinstance(item, Known):
+        dtype = lo.dtype(item)
+        is_higher = kind_of(dtype) > kind_of(other.dtype) and dtype not in ("i64", "f32")
+        if is_higher or (not other.rank and dtype != other.dtype):
+            return lo.value(item)
+    return wrapped(number, other.dtype)
+
+
+def operands(lo: Any, a: Any, b: Any) -> Any:
+    """Both, of which either may be a number."""
+    first, second = lo.operand(a), lo.operand(b)
+    return beside(_number(lo, a, second), _number(lo, b, first))
+
+
 def _pair(lo: Any, a: Any, b: Any) -> Any:
     """Both operands; at least the first is a value."""
-    a, b = beside(lo.operand(a), lo.operand(b))
+    a, b = operands(lo, a, b)
     if isinstance(a, Value):
         return a, b
     return (lo.value(a, b.dtype if _same_kind(a, b.dtype) else ""), b) if isinstance(b, Value) else (lo.value(a), b)
@@ -38,8 +68,13 @@ def _binary(method: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lower
 
 
-def _scaled(b: Any, alpha: Any) -> Any:
-    return b if isinstance(alpha, int) and alpha == 1 else b * alpha
+def _scaled(x: Value, b: Any, alpha: Any) -> Any:
+    """What is added to x, in the type of the sum."""
+    if isinstance(alpha, int) and alpha == 1:
+        return b
+    dtype = result_type("a sum", [x, b])
+    b = b.to_copy(dtype) if isinstance(b, Value) and b.dtype != dtype else b
+    return b * wrapped(alpha, dtype) if isinstance(b, Value) else wrapped(b * alpha, dtype)
 
 
 def _added(lo: Any, a: Any, b: Any, sign: int, alpha: Any) -> Any:
@@ -49,7 +84,8 @@ def _added(lo: Any, a: Any, b: Any, sign: int, alpha: Any) -> Any:
     x, y = _pair(lo, a, b)
     if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool":
         return x.logical_or(y)
-    result = x + _scaled(y, alpha) if sign > 0 else x - _scaled(y, alpha)
+    scaled = _scaled(x, y, alpha)
+    result = x + scaled if sign > 0 else x - scaled
     known = isinstance(first, affine.Affine) and isinstance(second, affine.Affine) and isinstance(alpha, int) and alpha == 1
     return lo.marked(result, affine.add(first, second, sign) if known else None)
 
@@ -86,6 +122,8 @@ lowers("aten.logical_xor.default")(_binary(lambda a, b: a.logical_xor(b)))
 def pow_(lo: Any, a: Any, b: Any) -> Any:
     """Small whole powers are products, as torch has them."""
     x, y = _pair(lo, a, b)
+    if isinstance(y, float) and x.dtype in INTEGERS:
+        x = x.to_copy("f32")
     if isinstance(y, (int, float)) and y in (2, 3):
         return x * x if y == 2 else x * x * x
     return x**y
@@ -93,7 +131,7 @@ def pow_(lo: Any, a: Any, b: Any) -> Any:
 
 @lowers("aten.pow.Scalar")
 def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
-    a, b = beside(lo.operand(a), lo.value(b))
+    a, b = operands(lo, a, lo.value(b))
     return a**b
 
 
@@ -157,7 +195,7 @@ for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
 def clamp(lo: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     x = lo.value(x)
     for bound, take in ((min, Value.maximum), (max, Value.minimum)):
-        x = x if bound is None else take(*beside(x, lo.operand(bound)))
+        x = x if bound is None else take(*operands(lo, x, bound))
     return x
 
 
@@ -238,14 +276,16 @@ def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
     first, second = lo.operand(a), lo.operand(b)
     if not isinstance(first, Value) and not isinstance(second, Value):  # a tensor has its type
         first, second = (first, lo.value(b)) if isinstance(a, (int, float)) else (lo.value(a), second)
+    else:
+        first, second = _number(lo, a, second), _number(lo, b, first)
     return lo.value(condition).where(*beside(first, second))
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def masked_fill(lo: Any, x: Any, mask: Any, value: Any) -> Any:
     x = lo.value(x)
-    number = lo.operand(value)
-    filled = number if not isinstance(number, Value) else number.to_copy(x.dtype)
+    number = filling(lo.operand(value), x.dtype)
+    filled = wrapped(number, x.dtype) if not isinstance(number, Value) else number.to_copy(x.dtype)
     result = lo.value(mask).where(filled, x)
     return result if result.dtype == x.dtype else result.to_copy(x.dtype)
 
@@ -275,8 +315,13 @@ def type_as(lo: Any, x: Any, other: Any, *rest: Any, **named: Any) -> Any:
     return cast(lo, x, lo.dtype(other))
 
 
+def filling(number: Any, dtype: str) -> Any:
+    """What torch puts into a tensor of a type: of integers the whole part of a float."""
+    return int(number) if dtype in _INTEGERS and isinstance(number, float) and math.isfinite(number) else number
+
+
 def full_of(lo: Any, size: Sequence[Any], value: Any, dtype: str) -> Any:
-    value = lo.operand(value)
+    value = filling(lo.operand(value), dtype)
     if isinstance(value, Value):
         made = value.to_copy(dtype) if value.dtype != dtype else value
         return made.expand(list(size)) if size else made
@@ -382,7 +427,8 @@ def _reduction(name: str) -> Callable[..., Any]:
         x = x if dtype is None else cast(lo, x, dtype_of(dtype))
         if x.dtype == "bool" and name in ("amax", "amin"):
             return getattr(x.to_copy("i32"), name)(_dims(lo, x, dim), keepdim).ne(0)
-        return getattr(x, name)(_dims(lo, x, dim), keepdim)
+        made = getattr(x, name)(_dims(lo, x, dim), keepdim)
+        return made if dtype is None else cast(lo, made, dtype_of(dtype))
 
     return lower
 
@@ -525,7 +571,7 @@ def cumsum(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     wanted = dtype_of(dtype) if dtype is not None else "i64" if x.dtype in INTEGERS else x.dtype
     if isinstance(pattern, affine.Affine) and pattern.is_constant and ex.same(pattern.offset, 0):
         return full_of(lo, x.shape, 0, wanted)
-    return cast(lo, x, wanted).cumsum(dim)
+    return cast(lo, cast(lo, x, wanted).cumsum(dim), wanted)
 
 
 @lowers("aten.diff.default")

@@ -45,7 +45,8 @@ def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: 
 
 
 for _name, _targets in (("prod", "prod.default prod.dim_int"), ("cumprod", "cumprod.default")):
-    lowers(*(f"aten.{t}" for t in _targets.split()))(lambda lo, x, *rest, dtype=None, name=_name: getattr(lo.value(to_layout(lo, x, dtype)), name)(*rest))
+    lowers(*(f"aten.{t}" for t in _targets.split()))(
+        lambda lo, x, *rest, dtype=None, name=_name: to_layout(lo, getattr(lo.value(to_layout(lo, x, dtype)), name)(*rest), dtype))
 for _name in ("cummax", "cummin", "logcumsumexp", "lgamma", "digamma", "mode"):
     lowers(f"aten.{_name}.default")(method(_name))
 lowers("aten.median.default", "aten.median.dim")(method("median"))

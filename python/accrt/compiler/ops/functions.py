@@ -11,7 +11,7 @@ import math
 from typing import Any, Callable, Optional
 
 from .. import expr as ex
-from ..declared import FLOATS
+from ..declared import FLOATS, INTEGERS
 from ..ir import IRError, Value
 from . import elementwise, ordering, products, reductions, shapes  # noqa: F401  - the methods that are used here
 from .schema import axes_of, method_axis
@@ -126,6 +126,9 @@ def acos(x: Value) -> Value:
 def atan2(x: Value, other: Value) -> Value:
     """The angle of (other, x), with the signs of zeros: atan of the smaller by the larger size, and
     turned to its eighth of the circle."""
+    # the least integer has no size of its type
+    dtype = next((value.dtype for value in (x, other) if value.dtype in FLOATS), "f32")
+    x, other = (value if value.dtype in FLOATS else value.to_copy(dtype) for value in (x, other))
     high, low = x.abs(), other.abs()
     top, least = high.maximum(low), high.minimum(low)
     ratio = top.eq(0.0).where(0.0, least.eq(math.inf).where(1.0, least / top))
@@ -204,14 +207,14 @@ def mish(x: Value) -> Value:
 
 @_method
 def hardtanh(x: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
-    """x within two bounds."""
-    return x.clamp(min_val, max_val)
+    """x within two bounds; of integers within the whole parts of the bounds."""
+    return x.clamp(int(min_val), int(max_val)) if x.dtype in INTEGERS else x.clamp(min_val, max_val)
 
 
 @_method
 def relu6(x: Value) -> Value:
     """x within 0 and 6."""
-    return x.clamp(0.0, 6.0)
+    return x.hardtanh(0.0, 6.0)
 
 
 @_method

@@ -182,7 +182,7 @@ def _promoted(function: Function, definition: OpDef, operands: List[Any]) -> Lis
     """Numbers become constants, and tensors of different types the type that ATen promotes them
     to."""
     first = 1 if definition.name == "aten.where" else 0
-    common = _result_type(f"function {function.name!r}, operation {definition.name}", operands[first:])
+    common = result_type(f"function {function.name!r}, operation {definition.name}", operands[first:])
     if common not in FLOATS and definition.to_float:
         common = "f32"
     made = []
@@ -196,7 +196,7 @@ def _promoted(function: Function, definition: OpDef, operands: List[Any]) -> Lis
     return made
 
 
-def _result_type(name: str, operands: Sequence[Any]) -> str:
+def result_type(name: str, operands: Sequence[Any]) -> str:
     """ATen's promotion (c10's update_result_type_state): tensors with dimensions decide; tensors
     without any, then numbers, count only where they are of a higher kind (bool, integers,
     floats)."""
@@ -208,20 +208,21 @@ def _result_type(name: str, operands: Sequence[Any]) -> str:
     return _higher(with_dims, _higher(without, common_dtype(name, kinds)))
 
 
-def _kind(dtype: str) -> int:
+def kind_of(dtype: str) -> int:
+    """Higher for integers than for bools, and for floats than for integers; 0 for none."""
     return 0 if not dtype else 1 if dtype == "bool" else 3 if dtype in FLOATS else 2
 
 
 def _higher(first: str, second: str) -> str:
-    return second if _kind(second) > _kind(first) else first
+    return second if kind_of(second) > kind_of(first) else first
 
 
 def common_dtype(name: str, dtypes: Sequence[str]) -> str:
     """The type that ATen promotes tensors of these types to; "" for none."""
     if not dtypes:
         return ""
-    top = max(map(_kind, dtypes))
-    unique = sorted({d for d in dtypes if _kind(d) == top}, key=DTYPES.index)
+    top = max(map(kind_of, dtypes))
+    unique = sorted({d for d in dtypes if kind_of(d) == top}, key=DTYPES.index)
     if len(unique) == 1:
         return unique[0]
     if top == 3:
