@@ -60,18 +60,7 @@ def div(lo: Any, a: Any, b: Any) -> Any:
 def mod(lo: Any, a: Any, b: Any, fmod: int = 0) -> Any:
     """With the divisor's sign; with fmod the dividend's."""
     x, y = pair(lo, a, b)
-    if x.dtype in FLOATS:
-        return _float_mod(lo, x, lo.value(y, x.dtype), bool(fmod))
-    return x - x.div(y, rounding_mode="trunc") * y if fmod else x.remainder(y)
-
-
-def _float_mod(lo: Any, x: Value, y: Value, fmod: bool) -> Any:
-    """A finite number by an infinite one is itself; without fmod the infinite one, where their
-    signs differ."""
-    whole = (x / y).trunc() if fmod else (x / y).floor()
-    endless = y.abs().eq(math.inf).logical_and(x.abs().lt(math.inf))
-    kept = x if fmod else x.mul(y.gt(0).where(1.0, cast(lo, y.ne(y), y.dtype) - 1.0)).lt(0).where(y, x)
-    return endless.where(kept, x - whole * y)
+    return x.fmod(y) if fmod else x.remainder(y)
 
 
 @lowers("Pow")

@@ -6,47 +6,20 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Optional, Sequence
 
+from .._torch_numbers import operands, wrapped
 from .._torch_sizes import beside
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler import affine
 from ..compiler.declared import FLOATS
 from ..compiler.declared import INTEGERS as _INTEGERS
-from ..compiler.declared import RANGES
-from ..compiler.ops.schema import kind_of, result_type
+from ..compiler.ops.elementwise import has_floats
+from ..compiler.ops.schema import result_type
 from .ops_views import cat, dropout, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
 
 INTEGERS = ("bool", *_INTEGERS)
-
-
-def wrapped(number: Any, dtype: str) -> Any:
-    """A number as torch takes it beside a tensor of integers: whole numbers wrap around."""
-    if dtype not in RANGES or not isinstance(number, int) or isinstance(number, bool):
-        return number
-    low, high = RANGES[dtype]
-    return (number - low) % (high - low + 1) + low
-
-
-def _number(lo: Any, item: Any, other: Any) -> Any:
-    """As lo.operand(), beside another value: a known tensor without dimensions stays a value where
-    its type decides the result's."""
-    number = lo.operand(item)
-    if isinstance(number, Value) or not isinstance(other, Value):
-        return number
-    if isinstance(item, Known):
-        dtype = lo.dtype(item)
-        is_higher = kind_of(dtype) > kind_of(other.dtype) and dtype not in ("i64", "f32")
-        if is_higher or (not other.rank and dtype != other.dtype):
-            return lo.value(item)
-    return wrapped(number, other.dtype)
-
-
-def operands(lo: Any, a: Any, b: Any) -> Any:
-    """Both, of which either may be a number."""
-    first, second = lo.operand(a), lo.operand(b)
-    return beside(_number(lo, a, second), _number(lo, b, first))
 
 
 def _pair(lo: Any, a: Any, b: Any) -> Any:
@@ -139,32 +112,15 @@ def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
         "aten.divide.Tensor", "aten.divide.Scalar", "aten.divide.Tensor_mode", "aten.divide.Scalar_mode")  # fmt: skip
 def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
     x, y = _pair(lo, a, b)
-    return _rounded(lo, x, y, rounding_mode) if rounding_mode else x / y
+    return _rounded(x, y, rounding_mode) if rounding_mode else x / y
 
 
-def _rounded(lo: Any, x: Value, y: Any, mode: str) -> Any:
-    if x.dtype in INTEGERS and (y.dtype in INTEGERS if isinstance(y, Value) else isinstance(y, (int, Expr))):
-        return x.div(y, rounding_mode=mode)
-    return (x / y).floor() if mode == "floor" else (x / y).trunc()
+def _rounded(x: Value, y: Any, mode: str) -> Any:
+    return x.floor_divide(y) if mode == "floor" else x.div(y, rounding_mode=mode) if x.dtype in INTEGERS and not has_floats(x, y) else (x / y).trunc()
 
 
-def _floor_divide(lo: Any, a: Any, b: Any) -> Any:
-    return _rounded(lo, *_pair(lo, a, b), "floor")
-
-
-def _remainder(lo: Any, a: Any, b: Any) -> Any:
-    x, y = _pair(lo, a, b)
-    return x - _rounded(lo, x, y, "floor") * y
-
-
-def _fmod(lo: Any, a: Any, b: Any) -> Any:
-    x, y = _pair(lo, a, b)
-    return x - _rounded(lo, x, y, "trunc") * y
-
-
-lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")(_floor_divide)
-lowers("aten.remainder.Tensor", "aten.remainder.Scalar")(_remainder)
-lowers("aten.fmod.Tensor", "aten.fmod.Scalar")(_fmod)
+for _name in ("floor_divide", "remainder", "fmod"):
+    lowers(f"aten.{_name}.{'default' if _name == 'floor_divide' else 'Tensor'}", f"aten.{_name}.Scalar")(_binary(lambda x, y, name=_name: getattr(x, name)(y)))
 
 
 def method(name: str) -> Callable[..., Any]:
@@ -277,7 +233,7 @@ def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(first, Value) and not isinstance(second, Value):  # a tensor has its type
         first, second = (first, lo.value(b)) if isinstance(a, (int, float)) else (lo.value(a), second)
     else:
-        first, second = _number(lo, a, second), _number(lo, b, first)
+        first, second = operands(lo, a, b)
     return lo.value(condition).where(*beside(first, second))
 
 

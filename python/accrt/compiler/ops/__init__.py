@@ -12,7 +12,7 @@ operation; schema.py has what they share.
 """
 
 from . import (
-    attention, convolutions, effects, einsum, elementwise, factors, functions, gradients, indexing, lora, lowered, ordering, paged_scan, products, reductions,
+    attention, convolutions, effects, einsum, elementwise, factors, functions, gradients, indexing, lora, lowered, ordering, paged_scan, products, quotients, reductions,
     resampling, sampling, scans, serving, shapes, special, upsampling,
 )  # fmt: skip
 from .attention import causal_offset, window_mask

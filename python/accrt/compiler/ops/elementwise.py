@@ -265,6 +265,11 @@ for _symbol, _name in (
 Value.__neg__ = lambda self: self.neg()
 
 
+def has_floats(x: Value, other: Any) -> bool:
+    """Whether one of them is of floats."""
+    return x.dtype in FLOATS or isinstance(arguments.plain(other), float) or getattr(x.function.as_value(other), "dtype", "") in FLOATS
+
+
 def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
     """aten.div: the quotient in floats (of integers in f32). `rounding_mode`: "trunc" or "floor"
     gives integers' quotient as an integer, towards zero or towards minus infinity; by 0 it is 0,
@@ -273,8 +278,7 @@ def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
         return build(self.function, "aten.div", self, other)
     if rounding_mode not in ("trunc", "floor"):
         raise IRError(f"aten.div: rounding_mode is None, 'trunc' or 'floor', not {rounding_mode!r}")
-    floats = self.dtype in FLOATS or isinstance(arguments.plain(other), float) or getattr(self.function.as_value(other), "dtype", "") in FLOATS
-    if floats:
+    if has_floats(self, other):
         raise IRError(f"function {self.function.name!r}: quotients that are rounded are of integers, not of {self.dtype} and "
                       f"{arguments.described(other)}: (x / y).floor() is that of floats")
     quotient = build(self.function, "accrt.div_trunc", self, other)
@@ -395,17 +399,4 @@ for _symbol, _word in (("&", "and"), ("|", "or"), ("^", "xor")):
 Value.__invert__, Value.__abs__ = _invert, lambda self: self.abs()
 
 
-def _remainder(self: Value, other: Any) -> Value:
-    """aten.remainder of integers: it has the divisor's sign; by 0 it is the dividend, where torch
-    raises."""
-    return self - _div(self, other, "floor") * other
-
-
-def _floor_divide(self: Value, other: Any) -> Value:
-    """aten.floor_divide of integers: the quotient towards minus infinity; by 0 it is 0, where torch
-    raises."""
-    return _div(self, other, "floor")
-
-
-Value.div, Value.floor_divide, Value.remainder = _div, _floor_divide, _remainder
-Value.__floordiv__, Value.__mod__ = Value.floor_divide, _remainder
+Value.div = _div
