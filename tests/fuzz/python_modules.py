@@ -31,7 +31,7 @@ _VALUE = {
     "": "sqrt rsqrt reciprocal floor ceil exp log tanh erf sin cos sigmoid silu neg abs relu logical_not cosh exp2 expm1 hardsigmoid hardswish "
         "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign bitwise_not sinh square tan trunc acos acosh asin asinh atan atanh erfc erfinv lgamma digamma selu clone contiguous t pack sample_greedy rank dtype shape",
     "v": "matmul mm bmm add sub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or "
-         "bitwise_xor hypot atan2 bitwise_left_shift bitwise_right_shift floor_divide remainder div_trunc embedding",
+         "bitwise_xor hypot atan2 bitwise_left_shift bitwise_right_shift floor_divide remainder fmod div_trunc embedding",
     "v v": "addmm where grouped_linear", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
     "sizes?": "permute", "dim dim": "transpose", "dim size? size? size?": "slice", "dim size": "select", "dim": "unsqueeze cumsum cumprod cummax cummin logcumsumexp", "dim?": "squeeze softmax log_softmax glu", "number? number?": "clamp hardtanh softplus", "number?": "elu celu leaky_relu", "size?": "round",
     "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear upsample_cubic upsample_filtered", "size? flag?": "bessel_i", "dim? flag? flag?": "median", "v size? size? flag?": "grid_sample",

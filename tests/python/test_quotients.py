@@ -39,7 +39,8 @@ def draws(dtype):
         x = np.concatenate([y[:10000] * random.standard_normal(10000) * 2.0 ** random.uniform(-3, far, 10000), y[10000:] * random.integers(-20, 20, 10000)])
         pairs = np.array([*itertools.product(SPECIAL, SPECIAL), *((a, a) for a in EXTREME[dtype]), *((a, 3 * a) for a in EXTREME[dtype])])
         x, y = (np.concatenate([a, b]).astype(DTYPES[dtype]) for a, b in ((pairs[:, 0], x), (pairs[:, 1], y)))
-        far = np.abs(x.astype(np.float64)) / 2.0**100 < np.abs(y.astype(np.float64))  # nothing further is promised
+        # Nothing further is promised.
+        far = np.abs(x.astype(np.float64)) / 2.0**100 < np.abs(y.astype(np.float64))
         kept = far | ~np.isfinite(x) | ~np.isfinite(y) | (y == 0)
         # products of subnormal parts are not exact
         kept &= (np.abs(y.astype(np.float64)) > 1e-290) | (y == 0) | np.isnan(y)

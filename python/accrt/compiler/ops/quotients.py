@@ -1,9 +1,9 @@
-"""What a quotient leaves, and quotients that are rounded down: of integers, and of floats as C's fmod
-and torch have them. Methods with ATen's names.
+"""What a quotient leaves, and quotients that are rounded down: of integers, and of floats as C's
+fmod and torch have them. Methods with ATen's names.
 
 x - floor(x / y) * y is wrong where x / y is rounded up to a whole number, and where x is many times
-y. So floats are divided in f64, in steps: by 2^96 times y, by 2^72, 2^48 and 2^24 times y, and by y.
-The quotient of a step has 24 bits then, and y is cut in two parts of 26 bits (Veltkamp), so that
+y. So floats are divided in f64, in steps: by 2^96, 2^72, 2^48 and 2^24 times y, and by y. The
+quotient of a step has 24 bits then, and y is cut in two parts of 26 bits (Veltkamp), so that
 products are exact, and so is what they leave. If x is more than 2^120 times y, it is not.
 """
 
