@@ -280,7 +280,7 @@ def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
         raise IRError(f"aten.div: rounding_mode is None, 'trunc' or 'floor', not {rounding_mode!r}")
     if has_floats(self, other):
         raise IRError(f"function {self.function.name!r}: quotients that are rounded are of integers, not of {self.dtype} and "
-                      f"{arguments.described(other)}: (x / y).floor() is that of floats")
+                      f"{arguments.described(other)}: x // y and (x / y).trunc() are those of floats")
     quotient = build(self.function, "accrt.div_trunc", self, other)
     if rounding_mode == "trunc" or quotient.dtype in UNSIGNED:
         return quotient
