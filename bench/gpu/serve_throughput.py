@@ -197,6 +197,15 @@ class Bench:
         seconds, after = time.perf_counter() - begin, self.stats()
         return seconds, tokens, after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e3 / (after.steps - before.steps)
 
+    def _on_device(self, prompts, **parameters):
+        """What the device runs until the requests have ended, by torch's profiler: of each kernel
+        and copy its begin and duration in ns, and its name, in order."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            self._drained(prompts, **parameters)
+        return sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
+
     def _take(self, left, pause=0.005):
         """New tokens of requests until so many have ended; events are counted by the library's own
         struct, not made into objects. With a pause they are taken in lots."""
@@ -301,11 +310,10 @@ class Bench:
             head = [seed + 5, *prompt]
             for times in (first, hit, hit):
                 # To its end: steps of a request that was left would run before those of the next.
-                begin, pieces = time.perf_counter(), 0
-                for _piece in self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True, temperature=0):
-                    if not pieces:
+                begin = time.perf_counter()
+                for number, _piece in enumerate(self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True, temperature=0)):
+                    if number == 0:
                         times.append((time.perf_counter() - begin) * 1e3)
-                    pieces += 1
         self.table.add("prefix", "first token of a prompt of 8k tokens", statistics.median(first), "ms", f"{8193 / statistics.median(first) * 1e3:.0f} tok/s")
         self.table.add("prefix", "first token after a hit of 8k tokens", statistics.median(hit), "ms", f"of {[round(x, 2) for x in hit]}")
         self._parts_of_a_hit([seed + 5, *prompt])
@@ -313,8 +321,6 @@ class Bench:
     def _parts_of_a_hit(self, head):
         """Where a hit's time goes: Python's parts, the engine's, and what the device runs of it, as
         torch's profiler sees it."""
-        from torch.profiler import ProfilerActivity, profile
-
         parts = []
         for i in range(6):
             marks, before = [time.perf_counter()], self.stats()
@@ -328,9 +334,7 @@ class Bench:
             parts.append([(b - a) * 1e3 for a, b in zip(marks, marks[1:])] + [after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e6])
         for what, unit, values in zip(("checks of the request, Python", "submit", "from then to its last event", "steps", "of it the engine's own"), ("ms", "ms", "ms", "", "ms"), zip(*parts)):
             self.table.add("prefix", f"a hit apart: {what}", statistics.median(values), unit, f"of {[round(x, 2) for x in values]}")
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            self._drained([[*head, 300]], max_tokens=1, temperature=0)
-        found = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
+        found = self._on_device([[*head, 300]], max_tokens=1, temperature=0)
         span = found[-1][0] + found[-1][1] - found[0][0]
         self.table.add("prefix", "a hit apart: on the device, from its first work to its last", span / 1e6, "ms", f"{len(found)} kernels and copies, busy {sum(e[1] for e in found) / 1e6:.2f} ms")
         sums = {}
@@ -343,14 +347,10 @@ class Bench:
     def idle(self):
         """The device's time line while requests decode, by torch's profiler: what part of it no
         kernel runs, and where the rest goes."""
-        from torch.profiler import ProfilerActivity, profile
-
         for rows in (1, REQUESTS):
             prompts = self.prompts(rows, 51 + rows, 300, 300)
             self._drained(prompts, max_tokens=8, temperature=0)
-            with profile(activities=[ProfilerActivity.CUDA]) as seen:
-                self._drained([[*prompt, 7] for prompt in prompts], max_tokens=40, temperature=0)
-            found = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
+            found = self._on_device([[*prompt, 7] for prompt in prompts], max_tokens=40, temperature=0)
             first, last = found[0][0], found[-1][0]
             found = [e for e in found if first + 0.4 * (last - first) <= e[0] <= first + 0.9 * (last - first)]
             busy, between, end, sums, gaps = 0, 0, found[0][0], {}, {}

@@ -74,9 +74,9 @@ ACCRT_ASSERT_LAYOUT(accrt_counter_group_t, read, 56);
 ACCRT_API accrt_status_t accrt_counters_add(accrt_instance_t* instance,
                                             const accrt_counter_group_t* group, uint64_t* out_id);
 /** Removes a group, and waits until no other thread is in a call of its `read`, or of a `visit` for
- * it. No such call begins later. If a call for the group is going on below this one, on the same
- * thread, it ends later. Thread-safe. Blocks: two threads that are in calls for groups may not
- * remove each other's.
+ * it. No such call begins later. A `read` or `visit` may remove its own group: it does not wait for
+ * itself. Thread-safe. Blocks: two threads that are in such calls may not remove each other's
+ * group.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (no such group, or it is being removed). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_counters_remove(accrt_instance_t* instance, uint64_t id);
 /** Visits all groups in the order in which they were added. What is added meanwhile is visited,

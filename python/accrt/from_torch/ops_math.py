@@ -116,7 +116,9 @@ def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
 
 
 def _rounded(x: Value, y: Any, mode: str) -> Any:
-    return x.floor_divide(y) if mode == "floor" else x.div(y, rounding_mode=mode) if x.dtype in INTEGERS and not has_floats(x, y) else (x / y).trunc()
+    if mode == "floor":
+        return x.floor_divide(y)
+    return (x / y).trunc() if has_floats(x, y) else x.div(y, rounding_mode=mode)
 
 
 for _name in ("floor_divide", "remainder", "fmod"):

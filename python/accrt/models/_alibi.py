@@ -15,7 +15,7 @@ import numpy as np
 
 from ..compiler.ir import Value
 from ..compiler.ops.shapes import cat
-from . import _bf16
+from ..compiler import _bf16
 from ._blocks import Decoder
 
 #: Elements beside a key, of which four are used: kernels take keys in such portions.

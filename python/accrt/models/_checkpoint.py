@@ -226,6 +226,7 @@ def _folder(path: str) -> Checkpoint:
 
 def _stop_if_parts_are_missing(path: str) -> None:
     """Files that the index of a folder names, and that are not there."""
+    # What is wrong with the index itself is said by who opens it.
     with contextlib.suppress(ValueError, AttributeError, TypeError):
         named = {str(name) for name in parsed(_small(os.path.join(path, _INDEX)))["weight_map"].values()}
         left = [os.path.join(path, name) for name in sorted(named) if not os.path.exists(os.path.join(path, name))]
@@ -238,7 +239,7 @@ def _stop_if_adapter(path: str) -> None:
     if not os.path.exists(os.path.join(path, "adapter_config.json")) or any(os.path.exists(os.path.join(path, name)) for name in ("model.safetensors", _INDEX)):
         return
     base = None
-    with contextlib.suppress(ValueError, AttributeError):
+    with contextlib.suppress(ValueError, AttributeError):  # it is named without its model
         base = parsed(_small(os.path.join(path, "adapter_config.json"))).get("base_model_name_or_path")
     own = f" ({base})" if base else ""
     raise Refused(path, [f"it is an adapter and no model: give the folder of the model that it is for{own}, and the adapter beside it (--adapter NAME={path} of accrt-serve)"])

@@ -18,7 +18,7 @@ _MOST = 64
 
 
 def _names(path: str) -> List[str]:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a file, or a folder that is not to be read
         return sorted(os.listdir(path))
     return []
 
@@ -56,7 +56,7 @@ def no_weights_at_all(path: str, error: str) -> str:
     says, what is the matter, with ": " before it; or ""."""
     if "(gguf rule 14)" in error:
         return ": it is cut short. Download it again"
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError):  # the error says enough
         beginning = read_beginning(path, min(os.path.getsize(path), 256))
         if not beginning:
             return ": it is empty. Download it again"

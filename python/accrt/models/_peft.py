@@ -18,7 +18,8 @@ import numpy as np
 from .._files import read_small
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
-from . import _bf16, _parts
+from ..compiler import _bf16
+from . import _parts
 from ._config import Refused
 
 #: Keys of adapter_config.json that change what an adapter computes, with the values that do not.

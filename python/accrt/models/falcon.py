@@ -9,7 +9,7 @@ from typing import Tuple
 import numpy as np
 
 from ..compiler.ir import Value
-from . import _bf16
+from ..compiler import _bf16
 from ._alibi import WithAlibi, slopes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -25,7 +24,7 @@ from .engine import Engine, now_ns
 from .grammar import Constraint, NotCompiled
 from .parameters import BadParameter, Grammar, Limits, json_words, shown
 from .text import Text, TokenizerError, limited
-from .turns import Turns
+from .turns import contained, Turns
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
@@ -214,11 +213,7 @@ class Server(Handle):
                 continue
             if status != 0:
                 return
-            try:
-                self._serve(job)
-            except BaseException:  # noqa: BLE001 - others are still served
-                with contextlib.suppress(BaseException):  # without memory
-                    traceback.print_exc()
+            contained(self._serve, job)
 
     def _serve(self, job: Any, work: Optional[Callable[[Any], None]] = None) -> None:
         """Every job is answered, whatever goes wrong."""

@@ -11,7 +11,7 @@ import contextlib
 import threading
 import traceback
 from time import monotonic
-from typing import Callable, Deque, Dict, Hashable, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Dict, Hashable, List, NamedTuple, Optional
 
 from .._limited import NotStarted
 
@@ -91,7 +91,7 @@ class Turns:
                         return
                     self._changed.wait(self._seconds())
             for one in late:
-                _call(one.refuse)
+                contained(one.refuse)
 
     def _seconds(self) -> Optional[float]:
         """Until a request has waited too long, or a thread may start that could not."""
@@ -135,15 +135,15 @@ class Turns:
                     return
                 one, closed = turn.popleft(), self._closed
             if closed:
-                _call(one.refuse)
+                contained(one.refuse)
             else:
-                _call(one.answer, monotonic() < one.until)
+                contained(one.answer, monotonic() < one.until)
 
 
-def _call(function: Callable[..., None], *given: bool) -> None:
-    """What it raises is said, and ends nothing: others still have their turn."""
+def contained(function: Callable[..., None], *given: Any) -> None:
+    """Calls it. What it raises is said, and ends no thread."""
     try:
         function(*given)
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - other requests are still served
         with contextlib.suppress(BaseException):  # without memory
             traceback.print_exc()

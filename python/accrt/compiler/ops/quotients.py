@@ -1,10 +1,10 @@
-"""What a quotient leaves, and quotients that are rounded down: of integers, and of floats as C's
-fmod and torch have them. Methods with ATen's names.
+"""Remainders, and quotients that are rounded down: of integers, and of floats as C's fmod and torch
+have them. Methods with ATen's names.
 
 x - floor(x / y) * y is wrong where x / y is rounded up to a whole number, and where x is many times
 y. So floats are divided in f64, in steps: by 2^96, 2^72, 2^48 and 2^24 times y, and by y. The
-quotient of a step has 24 bits then, and y is cut in two parts of 26 bits (Veltkamp), so that
-products are exact, and so is what they leave. If x is more than 2^120 times y, it is not.
+quotient of a step has 24 bits then, and y is cut in two parts of 26 bits (Veltkamp), so that the
+products and the remainders are exact. They are not where x is more than 2^120 times y.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ def _wide(x: Value, other: Any) -> Tuple[str, Value, Value]:
     other = x.function.as_value(other)
     dtype = result_type(f"function {x.function.name!r}, a quotient", [x, other])
     if isinstance(other, (int, float)):
-        other = x.function.full((), _rounded(float(other), dtype), "f64")
-    elif not isinstance(other, Value):
-        other = x.function.full((), other, dtype)
-    return dtype, x.to_copy(dtype).to_copy("f64"), other.to_copy("f64") if other.dtype == "f64" else other.to_copy(dtype).to_copy("f64")
+        wide = x.function.full((), _rounded(float(other), dtype), "f64")
+    else:
+        wide = (other if isinstance(other, Value) else x.function.full((), other, dtype)).to_copy(dtype).to_copy("f64")
+    return dtype, x.to_copy(dtype).to_copy("f64"), wide
 
 
 def _rounded(number: float, dtype: str) -> float:
     """What a tensor of the type has in the number's place."""
-    np = numpy()
-    if dtype != "bf16":
-        return float({"f16": np.float16, "f32": np.float32, "f64": np.float64}[dtype](number))
-    if not math.isfinite(number):
-        return number
-    bits = int(np.float32(number).view(np.uint32))
-    return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
+    if dtype == "bf16":
+        from .. import _bf16
+
+        return float(_bf16.rounded(number)[0])
+    return float(numpy().dtype({"f16": "float16", "f32": "float32", "f64": "float64"}[dtype]).type(number))
 
 
 def _parts(y: Value) -> Tuple[Value, Value]:
@@ -78,8 +76,8 @@ def fmod(x: Value, other: Any) -> Value:
 
 
 def remainder(x: Value, other: Any) -> Value:
-    """aten.remainder: what the quotient towards minus infinity leaves, with the divisor's sign. Of
-    integers by 0 it is x, where torch raises."""
+    """aten.remainder: what the quotient towards minus infinity leaves, with the divisor's sign. By
+    0, that of integers is x, where torch raises."""
     if not has_floats(x, other):
         return x - x.div(other, rounding_mode="floor") * other
     dtype, wide, y = _wide(x, other)
@@ -88,8 +86,8 @@ def remainder(x: Value, other: Any) -> Value:
 
 
 def floor_divide(x: Value, other: Any) -> Value:
-    """aten.floor_divide: the quotient towards minus infinity. Of integers by 0 it is 0, where torch
-    raises; of floats it is x / y."""
+    """aten.floor_divide: the quotient towards minus infinity. By 0, that of integers is 0, where
+    torch raises, and that of floats is x / y."""
     if not has_floats(x, other):
         return x.div(other, rounding_mode="floor")
     dtype, wide, y = _wide(x, other)
@@ -99,5 +97,5 @@ def floor_divide(x: Value, other: Any) -> Value:
     return y.eq(0.0).where(plain, whole.eq(0.0).where(plain * 0.0, whole)).to_copy(dtype)
 
 
-Value.fmod, Value.remainder, Value.floor_divide = fmod, remainder, floor_divide  # type: ignore[attr-defined]
-Value.__mod__, Value.__floordiv__ = remainder, floor_divide  # type: ignore[attr-defined]
+Value.fmod, Value.remainder, Value.floor_divide = fmod, remainder, floor_divide
+Value.__mod__, Value.__floordiv__ = remainder, floor_divide
