@@ -33,21 +33,25 @@ static accrt_status_t fail_divided(accrt_stream_t* stream, uint64_t first) {
   return accrt_error_restore(&error);
 }
 
-/* The stream has failed since the first piece was enqueued. Without a listener, the list is one
- * that fails after it was submitted, unless the stream was reset meanwhile. */
-static accrt_status_t end_divided(accrt_stream_t* stream, bool has_listener) {
-  const accrt_status_t status = accrt_stream_check(stream);
-  if (status == ACCRT_OK) {
-    return ACCRT_FAIL(POISONED, "stream %" PRIu64 " was reset while a list was enqueued in pieces",
-                      stream->id);
-  }
-  return has_listener ? status : ACCRT_OK;
+/* While a list is enqueued in pieces the stream is not reset: all its pieces belong to one life of
+ * the stream, so that none runs behind one that was dropped. */
+static void hold_reset(accrt_stream_t* stream) {
+  accrt_mutex_lock(&stream->lock);
+  stream->dividing += 1;
+  accrt_mutex_unlock(&stream->lock);
+}
+
+static void let_reset(accrt_stream_t* stream) {
+  accrt_mutex_lock(&stream->lock);
+  ACCRT_ASSERT(stream->dividing != 0);
+  stream->dividing -= 1;
+  accrt_mutex_unlock(&stream->lock);
 }
 
 /* If this fails, `*out_number` is the last piece that was enqueued, which may still run; 0: none
  * was. */
-static accrt_status_t enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work,
-                                     uint64_t* out_number) {
+static accrt_status_t enqueue_held_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work,
+                                          uint64_t* out_number) {
   const uint32_t failures = accrt_stream_failures(stream);
   accrt_stream_work_t piece = *work;
   uint64_t first = 0, number = 0;
@@ -73,7 +77,16 @@ static accrt_status_t enqueue_pieces(accrt_stream_t* stream, const accrt_stream_
   }
   if (work->out_first != NULL)
     *work->out_first = first;
-  return is_failed ? end_divided(stream, work->completion.done != NULL) : ACCRT_OK;
+  /* Without a listener, the list is one that fails after it was submitted. */
+  return is_failed && work->completion.done != NULL ? accrt_stream_check(stream) : ACCRT_OK;
+}
+
+static accrt_status_t enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work,
+                                     uint64_t* out_number) {
+  hold_reset(stream);
+  const accrt_status_t status = enqueue_held_pieces(stream, work, out_number);
+  let_reset(stream);
+  return status;
 }
 
 accrt_status_t accrt_stream_enqueue_ahead(accrt_stream_t* stream,
