@@ -16,7 +16,7 @@ typedef enum mark {
   MARK_COUNT, /* none */
 } mark_t;
 
-static const char mark_texts[MARK_COUNT][THOUGHTS_MARK_BYTES] = {
+static const char mark_texts[MARK_COUNT][HTTP_MARK_BYTES] = {
     "<|channel|>", "<|start|>", "<|constrain|>", "<|message|>",
     "<|end|>",     "<|call|>",  "<|return|>"};
 
@@ -195,53 +195,27 @@ static void take_mark(http_thoughts_t* t, mark_t mark, http_harmony_sinks_t sink
   }
 }
 
-/* ---- Marks ---- */
-
-/* The mark that the held bytes are or begin. `*out_whole`: they are all of it. */
-static mark_t find_mark(const char* bytes, size_t size, uint32_t* out_whole) {
-  mark_t mark = 0;
-  while (mark < MARK_COUNT && strncmp(mark_texts[mark], bytes, size) != 0)
-    ++mark;
-  *out_whole = mark < MARK_COUNT && mark_texts[mark][size] == 0;
-  return mark;
-}
-
 void accrt_http_harmony_push(http_thoughts_t* t, const char* bytes, size_t size,
                              http_harmony_sinks_t sinks) {
-  for (size_t i = 0; i < size;) {
-    if (t->mark_size == 0) {
-      const char* next = memchr(bytes + i, '<', size - i);
-      const size_t run = next != NULL ? (size_t)(next - bytes) - i : size - i;
-      if (run > 0)
-        take_text(t, bytes + i, run, sinks);
-      i += run;
-      if (next == NULL)
-        return;
-    }
-    t->mark[t->mark_size] = bytes[i];
-    uint32_t is_whole = 0;
-    const mark_t mark = find_mark(t->mark, t->mark_size + 1u, &is_whole);
-    if (mark == MARK_COUNT) { /* it was none; this byte may begin another */
-      take_text(t, t->mark, t->mark_size, sinks);
-      t->mark_size = 0;
-      continue;
-    }
-    ++i;
-    t->mark_size = is_whole ? 0 : t->mark_size + 1;
-    if (is_whole)
-      take_mark(t, mark, sinks);
+  static const http_mark_list_t list = {mark_texts, MARK_COUNT};
+  http_marked_t next;
+  while (accrt_http_mark_next(&t->reader, &list, &bytes, &size, &next) != 0) {
+    if (next.mark == MARK_COUNT)
+      take_text(t, next.text, next.size_bytes, sinks);
+    else
+      take_mark(t, next.mark, sinks);
   }
 }
 
 void accrt_http_harmony_end(http_thoughts_t* t, http_harmony_sinks_t sinks) {
   /* White space between messages is none of the answer, and neither is a header that has begun. */
   const uint32_t is_text = t->part == HARMONY_BETWEEN &&
-                           (t->state == THOUGHTS_BEFORE || t->matched > 0 || t->mark_size > 0);
+                           (t->state == THOUGHTS_BEFORE || t->matched > 0 || t->reader.size > 0);
   if (is_text != 0)
     give_up(t, sinks);
-  if (t->part != HARMONY_BETWEEN && t->mark_size > 0)
-    take_text(t, t->mark, t->mark_size, sinks);
-  t->mark_size = 0;
+  if (t->part != HARMONY_BETWEEN && t->reader.size > 0)
+    take_text(t, t->reader.held, t->reader.size, sinks);
+  t->reader.size = 0;
   accrt_http_text_clear(&t->held);
   clear_header(t, sinks);
   t->state = THOUGHTS_OVER;

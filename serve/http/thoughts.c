@@ -6,8 +6,8 @@
 
 /* No mark has its first byte a second time: what fails to match one is looked at once more. */
 static const struct {
-  char open[THOUGHTS_MARK_BYTES];
-  char close[THOUGHTS_MARK_BYTES];
+  char open[HTTP_MARK_BYTES];
+  char close[HTTP_MARK_BYTES];
 } marks[] = {
     {"", ""},
     {"<think>", "</think>"},
@@ -156,35 +156,15 @@ static void put_answer(http_tools_t* tools, http_text_t* answer, const char* byt
     accrt_http_tools_push(tools, bytes, size);
 }
 
-/* 1: the bytes are a mark that stands around an answer; 2: they are the beginning of one. */
-static uint32_t find_response(const char* bytes, size_t size) {
-  static const char responses[][THOUGHTS_MARK_BYTES] = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"};
-  for (size_t i = 0; i < sizeof responses / sizeof *responses; ++i)
-    if (strncmp(responses[i], bytes, size) == 0)
-      return responses[i][size] == 0 ? 1 : 2;
-  return 0;
-}
-
+/* Leaves out the marks that stand around an answer. */
 static void put_unmarked(http_thoughts_t* t, const char* bytes, size_t size, http_tools_t* tools,
                          http_text_t* answer) {
-  for (size_t i = 0; i < size;) {
-    const char* next = t->mark_size > 0 ? bytes + i : memchr(bytes + i, '<', size - i);
-    const size_t run = next != NULL ? (size_t)(next - bytes) - i : size - i;
-    if (run > 0)
-      put_answer(tools, answer, bytes + i, run);
-    i += run;
-    if (next == NULL)
-      return;
-    t->mark[t->mark_size] = bytes[i];
-    const uint32_t found = find_response(t->mark, t->mark_size + 1u);
-    if (found == 0) { /* this byte may begin another */
-      put_answer(tools, answer, t->mark, t->mark_size);
-      i += t->mark_size == 0;
-      t->mark_size = 0;
-      continue;
-    }
-    t->mark_size = found == 1 ? 0 : t->mark_size + 1;
-    ++i;
+  static const char responses[][HTTP_MARK_BYTES] = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"};
+  static const http_mark_list_t list = {responses, sizeof responses / sizeof *responses};
+  http_marked_t next;
+  while (accrt_http_mark_next(&t->reader, &list, &bytes, &size, &next) != 0) {
+    if (next.mark == list.count)
+      put_answer(tools, answer, next.text, next.size_bytes);
   }
 }
 
@@ -213,5 +193,5 @@ void accrt_http_thoughts_take(http_thoughts_t* t, const char* bytes, size_t size
   if (used < size)
     put_part(t, bytes + used, size - used, tools, answer);
   if (last != 0)
-    put_answer(tools, answer, t->mark, t->mark_size);
+    put_answer(tools, answer, t->reader.held, t->reader.size);
 }

@@ -9,6 +9,7 @@
 #ifndef ACCRT_SERVE_HTTP_THOUGHTS_H_
 #define ACCRT_SERVE_HTTP_THOUGHTS_H_
 
+#include "serve/http/mark_reader.h"
 #include "serve/http/text.h"
 #include "serve/http/tools.h"
 
@@ -28,8 +29,6 @@ typedef enum harmony_part {
   HARMONY_CALL,
 } harmony_part_t;
 
-enum { THOUGHTS_MARK_BYTES = 20 };
-
 typedef struct http_thoughts {
   const char* open;
   const char* close;
@@ -41,10 +40,9 @@ typedef struct http_thoughts {
   /* White space and what may be a mark. If the state is THOUGHTS_OVER, the beginning of the answer:
    * its owner takes it. */
   http_text_t held;
-  uint32_t has_responses; /* marks around the answer are left out, too */
-  uint32_t mark_size;     /* of what may be one of these, or of a message's */
-  char mark[THOUGHTS_MARK_BYTES];
-  uint32_t has_messages; /* the rest is serve/http/harmony.c's */
+  uint32_t has_responses;    /* marks around the answer are left out, too */
+  http_mark_reader_t reader; /* of these, or of a message's */
+  uint32_t has_messages;     /* the rest is serve/http/harmony.c's */
   harmony_part_t part;
   uint32_t answered; /* there was text of the answer */
   uint32_t gap;      /* a line feed comes before the next text of it */
