@@ -207,6 +207,15 @@ typedef struct accrt_retained {
 
 #define ACCRT_STREAM_INLINE_RETAINED 16u
 
+/* Numbers that ended in failure before a reset. */
+typedef struct accrt_dropped {
+  uint64_t first;
+  uint64_t last;
+  accrt_status_t status; /* of the failure */
+} accrt_dropped_t;
+
+#define ACCRT_STREAM_DROPPED 8u
+
 /* The submission lock, one word: the last number, and flags. The thread that sets OWNED calls the
  * driver's queue until it clears it. Locking and taking a number are one step, so numbers are in
  * the queue's order. BLOCKED: only threads that hold the stream's mutex may lock it (something is
@@ -291,11 +300,11 @@ struct accrt_stream {
   uint32_t commands_per_piece;       /* 0: lists are not divided */
   atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
-  uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */
-  uint64_t dropped_last;
+  accrt_dropped_t dropped[ACCRT_STREAM_DROPPED]; /* one range a reset, the oldest first */
+  uint32_t dropped_count;
   uint64_t last_time_ns; /* when the last settled operation ended */
   accrt_error_t error;
-  accrt_error_t dropped_error; /* of the numbers that were dropped */
+  accrt_error_t dropped_error; /* of the last range */
   accrt_timeline_t timeline;   /* value: all operations up to this number have been settled */
   uint64_t id;
   accrt_stream_t* previous; /* in the instance's list */

@@ -6,6 +6,7 @@
  */
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/stream_internal.h"
@@ -83,14 +84,24 @@ void accrt_fence_refresh(accrt_fence_t* fence) {
 
 /* ---- Waiting ---- */
 
+/* The last range with one of these numbers, or NULL. Under the lock. */
+ACCRT_RARE static const accrt_dropped_t* find_dropped(const accrt_stream_t* stream, uint64_t first,
+                                                      uint64_t last) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  for (uint32_t i = stream->dropped_count; i-- > 0;) {
+    if (last >= stream->dropped[i].first && first <= stream->dropped[i].last)
+      return &stream->dropped[i];
+  }
+  return NULL;
+}
+
 static bool is_failed(accrt_stream_t* stream, uint64_t number) {
   /* Of one that never failed nothing was dropped either. */
   if (accrt_stream_failures(stream) == 0)
     return false;
   accrt_mutex_lock(&stream->lock);
   const bool failed = stream->failed && number >= stream->failed_number;
-  const bool dropped =
-      number != 0 && number >= stream->dropped_first && number <= stream->dropped_last;
+  const bool dropped = number != 0 && find_dropped(stream, number, number) != NULL;
   accrt_mutex_unlock(&stream->lock);
   return failed || dropped;
 }
@@ -484,15 +495,17 @@ accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
   const bool failed = stream->failed && last >= stream->failed_number;
-  const bool dropped =
-      stream->dropped_last != 0 && last >= stream->dropped_first && first <= stream->dropped_last;
+  const accrt_dropped_t* dropped = find_dropped(stream, first, last);
   if (failed) {
     *out_error = stream->error;
-  } else if (dropped) {
+  } else if (dropped != NULL && dropped + 1 == stream->dropped + stream->dropped_count) {
     *out_error = stream->dropped_error;
+  } else if (dropped != NULL) { /* of that one the status alone is left */
+    accrt_error_make(out_error, dropped->status, "accrt_stream_reset", "dropped before a reset");
+    out_error->submission = dropped->first;
   }
   accrt_mutex_unlock(&stream->lock);
-  if (failed || dropped)
+  if (failed || dropped != NULL)
     return ACCRT_ERROR_POISONED;
   return accrt_fence_passed(stream->fence, last) ? ACCRT_OK : ACCRT_ERROR_NOT_READY;
 }
@@ -634,6 +647,22 @@ ACCRT_RARE static accrt_status_t reset_queue(accrt_stream_t* stream) {
   return status;
 }
 
+/* Notes what the failure has dropped. Where there is no room left, the two oldest ranges become one:
+ * what ended well between them counts as dropped then, and never the other way round. Under the
+ * lock. */
+ACCRT_RARE static void note_dropped(accrt_stream_t* stream, uint64_t last) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  accrt_dropped_t* dropped = stream->dropped;
+  if (stream->dropped_count == ACCRT_STREAM_DROPPED) {
+    dropped[1].first = dropped[0].first;
+    stream->dropped_count -= 1;
+    memmove(dropped, dropped + 1, stream->dropped_count * sizeof *dropped);
+  }
+  dropped[stream->dropped_count++] =
+      (accrt_dropped_t){stream->failed_number, last, stream->error.status};
+  stream->dropped_error = stream->error;
+}
+
 /* The stream is sound again. Under the lock. */
 ACCRT_RARE static void clear_failure(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
@@ -642,9 +671,7 @@ ACCRT_RARE static void clear_failure(accrt_stream_t* stream) {
   /* A thread that still waits for an earlier number gets its failure. Waits from now on are for
    * later numbers. */
   const uint64_t last = accrt_stream_submitted(stream);
-  stream->dropped_first = stream->failed_number;
-  stream->dropped_last = last;
-  stream->dropped_error = stream->error;
+  note_dropped(stream, last);
   atomic_store_explicit(&stream->issued, last + 1, memory_order_release);
   accrt_fence_advance(stream->fence, last + 1);
   accrt_timeline_advance(&stream->timeline, last + 1);
