@@ -137,6 +137,13 @@ static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns)
   return is_late ? fail_timeout(call, timeout_ns) : status;
 }
 
+/* The stream is not reset until accrt_stream_let_reset, which follows in any case: all of a run
+ * belongs together, and it stands on the session's runs before it. */
+static accrt_status_t hold(accrt_session_t* session) {
+  accrt_stream_hold_reset(session->stream);
+  return accrt_session_check(session); /* it may have been reset before, since the call began */
+}
+
 ACCRT_RARE static accrt_status_t divide(const accrt_call_t* call, accrt_stream_work_t* work) {
   const accrt_driver_list_info_t info = accrt_plan_list_info(call->plan);
   return accrt_pieces_add(call->session->stream, &info, &call->plan->divided, work);
@@ -193,13 +200,15 @@ static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, boo
 static accrt_status_t run_on_stream(accrt_call_t* call, accrt_stream_work_t* work,
                                     uint64_t timeout_ns, uint64_t deadline_ns) {
   bool is_enqueued = false;
-  accrt_status_t status = ACCRT_OK;
-  if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
-    status = accrt_stream_hand_over(call->session->stream);
+  accrt_stream_t* stream = call->session->stream;
+  accrt_status_t status = hold(call->session);
+  if (status == ACCRT_OK && timeout_ns != ACCRT_TIMEOUT_INFINITE)
+    status = accrt_stream_hand_over(stream);
   if (status == ACCRT_OK)
     status = enqueue(call, work, &is_enqueued);
+  accrt_stream_let_reset(stream);
   if (timeout_ns != ACCRT_TIMEOUT_INFINITE)
-    accrt_stream_go(call->session->stream);
+    accrt_stream_go(stream);
   if (!is_enqueued)
     return status;
   call->ran = true;
@@ -243,6 +252,8 @@ static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* wo
   if (status == ACCRT_OK) {
     call->ran = true;
     call->last_submission = 0;
+    /* The session's runs before this one may have been dropped. */
+    return accrt_session_check(call->session);
   } else if (status == ACCRT_ERROR_POISONED) {
     ACCRT_TRY(
         accrt_session_check(call->session)); /* it may be the session's own work that failed */
@@ -427,15 +438,18 @@ static accrt_status_t submit(accrt_call_t* call, const accrt_timepoint_t* waits,
   if (status != ACCRT_OK)
     return status;
   accrt_stream_t* stream = call->session->stream;
+  status = hold(call->session);
   for (uint32_t i = 0; i < wait_count && status == ACCRT_OK; ++i) {
     status = accrt_inner_stream_wait(stream, waits[i].semaphore, waits[i].value);
   }
   if (status == ACCRT_OK)
     status = execute(call);
-  if (status != ACCRT_OK)
-    return status;
-  call->ran = true;
-  return send_signals(call, signals, signal_count);
+  if (status == ACCRT_OK) {
+    call->ran = true;
+    status = send_signals(call, signals, signal_count);
+  }
+  accrt_stream_let_reset(stream);
+  return status;
 }
 
 /* A thread that waits for a signal may release the call, and with it the session, before this

@@ -239,7 +239,9 @@ static accrt_status_t check_clone_symbols(const accrt_session_t* session,
 
 /* In the order of the original's stream: after all calls so far. Returns when the copy is there. */
 static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
-  accrt_status_t status = ACCRT_OK;
+  /* The copies belong together, and stand on the session's runs. */
+  accrt_stream_hold_reset(from->stream);
+  accrt_status_t status = accrt_session_check(from);
   for (uint32_t i = 0; i < from->program->tables->state_count && status == ACCRT_OK; ++i) {
     if (from->states[i].size_bytes == 0)
       continue;
@@ -247,9 +249,12 @@ static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
     const accrt_place_t target = {to->states[i].buffer, NULL, to->states[i].offset_bytes};
     status = accrt_inner_stream_copy(from->stream, &source, &target, from->states[i].size_bytes);
   }
+  const uint64_t last = accrt_stream_last_submission(from->stream);
+  accrt_stream_let_reset(from->stream);
   if (status != ACCRT_OK)
     return status;
-  return accrt_inner_stream_synchronize(from->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  return accrt_stream_wait_number(from->stream, last, ACCRT_TIMEOUT_INFINITE,
+                                  ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_options_t* options,

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +25,21 @@
 /* ---- An allocator that counts and can fail on demand ---- */
 
 typedef struct watch {
-  atomic_llong live;    /* allocations that are not freed yet */
-  atomic_llong count;   /* all allocations so far */
-  atomic_llong fail_at; /* number of the allocation that fails; 0: none */
-  atomic_int fail_on;   /* 1: all later ones fail too */
+  atomic_llong live;          /* allocations that are not freed yet */
+  atomic_llong count;         /* all allocations so far */
+  atomic_llong fail_at;       /* number of the allocation that fails; 0: none */
+  atomic_int fail_on;         /* 1: all later ones fail too */
+  void (*before)(void* user); /* called before each allocation of the thread `caller`; or NULL */
+  void* before_user;
+  pthread_t caller;
 } watch_t;
 
 static inline void* watch_allocate(void* self, size_t size_bytes, size_t alignment) {
   watch_t* watch = self;
   const long long number = atomic_fetch_add(&watch->count, 1) + 1;
   const long long fail_at = atomic_load(&watch->fail_at);
+  if (watch->before != NULL && pthread_equal(watch->caller, pthread_self()))
+    watch->before(watch->before_user);
   if (fail_at != 0 && (number == fail_at || (number > fail_at && atomic_load(&watch->fail_on))))
     return NULL;
   void* pointer = NULL;

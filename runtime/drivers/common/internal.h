@@ -59,6 +59,11 @@ void accrt_stream_ref(accrt_stream_t* stream);
 void accrt_stream_hold(accrt_stream_t* stream);
 void accrt_stream_let_go(accrt_stream_t* stream);
 void accrt_stream_unref(accrt_stream_t* stream);
+/* Around requests that belong together: the stream is not reset meanwhile. If it fails, what comes
+ * behind is refused, and nothing runs that stands on what was dropped. A thread that holds it may
+ * not reset it, nor wait for work that another thread has to start. */
+void accrt_stream_hold_reset(accrt_stream_t* stream);
+void accrt_stream_let_reset(accrt_stream_t* stream);
 accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream);
 /* Number of the last submission that the stream took. */
 uint64_t accrt_stream_last_submission(accrt_stream_t* stream);

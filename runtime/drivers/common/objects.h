@@ -246,8 +246,9 @@ struct accrt_stream {
   atomic_uint failures; /* how often it has failed */
   /* a foreign one that its user has released: its queue may be gone, only the mark reports */
   atomic_bool left;
-  atomic_uint handles; /* references of the user, without the first: see accrt_stream_release */
-  atomic_uint staged;  /* transfers of this stream that the staging engine has not ended */
+  atomic_uint handles;     /* references of the user, without the first: see accrt_stream_release */
+  atomic_uint staged;      /* transfers of this stream that the staging engine has not ended */
+  atomic_uint reset_holds; /* see accrt_stream_hold_reset */
   _Alignas(64) atomic_uint_least64_t submit_lock;
   /* Written by the owner of the submission lock; markers that need no driver raise `issued` under
    * the mutex. */

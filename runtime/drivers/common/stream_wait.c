@@ -647,9 +647,30 @@ ACCRT_RARE static accrt_status_t reset_queue(accrt_stream_t* stream) {
   return status;
 }
 
-/* Notes what the failure has dropped. Where there is no room left, the two oldest ranges become one:
- * what ended well between them counts as dropped then, and never the other way round. Under the
- * lock. */
+void accrt_stream_hold_reset(accrt_stream_t* stream) {
+  /* Relaxed: the caller's first request publishes it, see is_held. */
+  atomic_fetch_add_explicit(&stream->reset_holds, 1, memory_order_relaxed);
+}
+
+void accrt_stream_let_reset(accrt_stream_t* stream) {
+  /* Release pairs with the acquire in is_held. */
+  const unsigned before = atomic_fetch_sub_explicit(&stream->reset_holds, 1, memory_order_release);
+  ACCRT_ASSERT(before != 0);
+}
+
+/* A thread enqueues what belongs together. Under the lock, of a stream that has failed: what such a
+ * thread enqueues from now on is refused. */
+ACCRT_RARE static bool is_held(accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&stream->lock);
+  /* Acquire, in here, pairs with the release of the submission lock by a thread that has enqueued
+   * something: then its hold is seen. */
+  (void)accrt_stream_submitted(stream);
+  return atomic_load_explicit(&stream->reset_holds, memory_order_acquire) != 0;
+}
+
+/* Notes what the failure has dropped. Where there is no room left, the two oldest ranges become
+ * one: what ended well between them counts as dropped then, and never the other way round. Under
+ * the lock. */
 ACCRT_RARE static void note_dropped(accrt_stream_t* stream, uint64_t last) {
   ACCRT_ASSERT_HELD(&stream->lock);
   accrt_dropped_t* dropped = stream->dropped;
@@ -691,7 +712,7 @@ ACCRT_RARE accrt_status_t accrt_inner_stream_reset(accrt_stream_t* stream) {
     accrt_mutex_lock(&stream->lock);
     failed = stream->failed;
     ours = failed && !stream->resetting && stream->in_flight.head == NULL &&
-           !accrt_stream_is_owned(stream);
+           !accrt_stream_is_owned(stream) && !is_held(stream);
     if (ours)
       stream->resetting = true;
     accrt_mutex_unlock(&stream->lock);
