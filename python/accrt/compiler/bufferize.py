@@ -505,10 +505,23 @@ class _Bufferizer:
     def _target(self, op: Op, index: int, operands: Sequence[Optional[Place]]) -> Place:
         value = op.results[index]
         wanted = self.wanted.get(id(value))
-        if wanted is not None:
+        if wanted is not None and not self._changes_what_it_reads(op, operands, wanted):
             return wanted
+        self.wanted.pop(id(value), None)  # then the operation that wanted it copies
         shared = self._shared(op, value, operands)
         return shared if shared is not None else self.fresh(value.type)
+
+    def _changes_what_it_reads(self, op: Op, operands: Sequence[Optional[Place]], target: Place) -> bool:
+        """Whether an operation that writes into a state or an input would read elements that it has
+        written."""
+        if target.storage.kind not in ("state", "input"):
+            return False
+        if target.storage.kind == "state" and any(state.name == target.storage.target for state, _written in ops.states_of(op)):
+            return True
+        return any(
+            place is not None and place.storage is target.storage and not (select.may_share(op, index) and _is_same(place, target)) and not _are_apart(place, target)
+            for index, place in enumerate(operands)
+        )
 
     def _shared(self, op: Op, value: Value, operands: Sequence[Optional[Place]]) -> Optional[Place]:
         """The place of an operand that dies here and that the kernel may overwrite."""
@@ -606,7 +619,7 @@ class _Bufferizer:
     def _name(self, op: Op) -> str:
         short = op.name.rpartition(".")[2]
         if op.name == "accrt.elementwise":
-            names = [n.op for n in op.attrs["program"].nodes if n.op not in ("input", "const", "symbol", "index")]
+            names = ["index_select" if n.op == "take" else n.op for n in op.attrs["program"].nodes if n.op not in ("input", "const", "symbol", "index")]
             short = "+".join(names[:6]) or "fill"
         if op.name == "accrt.kernel":  # its user's
             kernel = op.attrs["kernel"]
@@ -779,6 +792,20 @@ class _Bufferizer:
             command.blocks.append(body)
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
+
+
+def _is_same(a: Place, b: Place) -> bool:
+    """Whether each element of one lies where the other has it."""
+    if not ex.same_shape(a.type.shape, b.type.shape) or DTYPE_BYTES[a.type.dtype] != DTYPE_BYTES[b.type.dtype]:
+        return False
+    strides = all(ex.same(size, 1) or ex.proved_equal(x, y) for size, x, y in zip(a.type.shape, a.strides, b.strides))
+    return strides and ex.proved_equal(a.offset_bytes, b.offset_bytes)
+
+
+def _are_apart(a: Place, b: Place) -> bool:
+    """Whether one is proved to end before the other begins."""
+    (first, size), (second, more) = a.range(), b.range()
+    return ex.proved_less_equal(ex.simplify(ex.constant(first) + size), second) or ex.proved_less_equal(ex.simplify(ex.constant(second) + more), first)
 
 
 def _guards(function: Function) -> Dict[str, Expr]:
