@@ -106,6 +106,7 @@ ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
 #define ACCRT_HTTP_LOAD_ADAPTER 5u   /**< POST /v1/load_lora_adapter */
 #define ACCRT_HTTP_UNLOAD_ADAPTER 6u /**< POST /v1/unload_lora_adapter */
 #define ACCRT_HTTP_DETOKENIZE 7u     /**< POST /detokenize */
+#define ACCRT_HTTP_RESPONSE 8u       /**< POST /v1/responses */
 
 /** Waits for a request. Any number of threads may wait.
  * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. You must answer
@@ -188,20 +189,25 @@ typedef struct accrt_http_format {
   const char* model;     /**< NULL: the server's */
   uint64_t created;      /**< seconds since 1970; 0: now */
   uint32_t top_logprobs; /**< alternatives shown for each token */
-  /** ACCRT_HTTP_TOOLS_*: calls in a chat's text become tool_calls; 0: they stay text */
+  /** ACCRT_HTTP_TOOLS_*: calls in the text of a chat become tool_calls, and those of a response
+   * items of its output; 0: they stay text */
   uint32_t tools;
   /** text put before each choice of a completion (`echo`), one for each request: NULL there is the
    * text of the prompt's tokens. NULL: none */
   const char* const* prefixes;
   uint32_t prompt_top_logprobs; /**< alternatives shown in `prompt_logprobs` */
-  /** ACCRT_HTTP_REASONING_*: a chat's reasoning becomes `reasoning_content`; 0: it stays text */
+  /** ACCRT_HTTP_REASONING_*: a chat's reasoning becomes `reasoning_content`, and that of a response
+   * an item of its output; 0: it stays text */
   uint32_t reasoning;
   /** for forms that write arguments as plain text: lines of a function's name, a space and the name
    * of a parameter that is a string; `?` before the function's name: or null, which `null` and
    * `None` are then. Other arguments are JSON if they look so. NULL: none */
   const char* text_parameters;
+  /** of ACCRT_HTTP_RESPONSE: members of the response that repeat the request, as JSON with a comma
+   * before each of them. NULL: none */
+  const char* members;
 } accrt_http_format_t;
-ACCRT_ASSERT_LAYOUT(accrt_http_format_t, text_parameters, 72);
+ACCRT_ASSERT_LAYOUT(accrt_http_format_t, members, 80);
 #define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
 
 /** Submits requests to the engine, and answers the job with their results. The choices of the
@@ -209,11 +215,11 @@ ACCRT_ASSERT_LAYOUT(accrt_http_format_t, text_parameters, 72);
  * on.
  * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
  *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
- *   Together they have at most 65,536 choices.
+ *   Together they have at most 65,536 choices, and those of a job of ACCRT_HTTP_RESPONSE one.
  * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered);
- *   ACCRT_ERROR_BUDGET (the prefixes of all choices have more than half of max_held_bytes), or
- *   a status of accrt_serve_engine_submit: the job is then not answered, and nothing of it runs.
- *   Since: 0.4 */
+ *   ACCRT_ERROR_BUDGET (the prefixes of all choices, or the members of a response, have more than
+ *   half of max_held_bytes), or a status of accrt_serve_engine_submit: the job is then not
+ *   answered, and nothing of it runs. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_start(accrt_http_job_t* job,
                                           const accrt_serve_request_t* const* requests,
                                           uint32_t count, const accrt_http_format_t* format);

@@ -161,6 +161,7 @@ ACCRT_HTTP_REASONING_HARMONY = 4
 ACCRT_HTTP_REASONING_OPEN = 256
 ACCRT_HTTP_REASONING_SEED = 3
 ACCRT_HTTP_REASONING_THINK = 1
+ACCRT_HTTP_RESPONSE = 8
 ACCRT_HTTP_STREAM = 1
 ACCRT_HTTP_TOKENIZE = 4
 ACCRT_HTTP_TOOLS_COMMAND = 13
@@ -1805,6 +1806,7 @@ _FIELDS = {
         ("prompt_top_logprobs", c_uint32),
         ("reasoning", c_uint32),
         ("text_parameters", c_char_p),
+        ("members", c_char_p),
     ],
     "accrt_http_failure": lambda m: [
         ("struct_size", c_uint32),

@@ -17,6 +17,9 @@ enum { LIST_TOKENS, LIST_VALUES, LIST_TOP, LIST_OFFSETS };
 static uint32_t is_chat(const http_job_t* job) {
   return job->kind == ACCRT_HTTP_CHAT;
 }
+static uint32_t is_response(const http_job_t* job) {
+  return job->kind == ACCRT_HTTP_RESPONSE;
+}
 static uint32_t is_stream(const http_job_t* job) {
   return (job->flags & ACCRT_HTTP_STREAM) != 0;
 }
@@ -30,16 +33,21 @@ static void put_pieces(http_text_t* text, const char* a, const http_text_t* b, c
   accrt_http_put_text(text, c);
 }
 
-static void put_new_id(http_text_t* text, const http_job_t* job) {
-  unsigned char bytes[12];
+static void new_digits(const http_job_t* job, char out[HTTP_ID_DIGITS + 1]) {
+  unsigned char bytes[HTTP_ID_DIGITS / 2];
   if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) {
     memset(bytes, 0, sizeof bytes);
     memcpy(bytes, &job->number, sizeof job->number);
   }
-  accrt_http_put_text(text, is_chat(job) ? "\"chatcmpl-" : "\"cmpl-");
   for (size_t i = 0; i < sizeof bytes; ++i)
-    accrt_http_put_format(text, "%02x", bytes[i]);
-  accrt_http_put_text(text, "\"");
+    snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static void put_new_id(http_text_t* text, const http_job_t* job) {
+  char digits[HTTP_ID_DIGITS + 1];
+  new_digits(job, digits);
+  const char* kind = is_response(job) ? "resp_" : is_chat(job) ? "chatcmpl-" : "cmpl-";
+  accrt_http_put_format(text, "\"%s%s\"", kind, digits);
 }
 
 void accrt_http_put_before(http_job_t* job, const accrt_http_format_t* format) {
@@ -50,17 +58,25 @@ void accrt_http_put_before(http_job_t* job, const accrt_http_format_t* format) {
     accrt_http_put_string(text, model);
     return;
   }
-  const char* object = is_chat(job) ? is_stream(job) ? "chat.completion.chunk" : "chat.completion"
-                                    : "text_completion";
+  const char* object = is_response(job) ? "response"
+                       : !is_chat(job)  ? "text_completion"
+                       : is_stream(job) ? "chat.completion.chunk"
+                                        : "chat.completion";
   accrt_http_put_text(text, "{\"id\":");
   if (format->id != NULL)
     accrt_http_put_string(text, format->id);
   else
     put_new_id(text, job);
-  accrt_http_put_format(text, ",\"object\":\"%s\",\"created\":", object);
+  accrt_http_put_format(text, ",\"object\":\"%s\",\"%s\":", object,
+                        is_response(job) ? "created_at" : "created");
   accrt_http_put_u64(text, format->created != 0 ? format->created : (uint64_t)time(NULL));
   accrt_http_put_text(text, ",\"model\":");
   accrt_http_put_string(text, model);
+  if (!is_response(job))
+    return;
+  new_digits(job, job->response.id);
+  if (format->members != NULL)
+    accrt_http_put_text(text, format->members);
 }
 
 /* ---- Log probabilities ---- */
@@ -226,7 +242,7 @@ static void end_record(http_choice_t* choice, const record_t* record) {
 
 static void put_logprob(const http_job_t* job, http_choice_t* choice, const record_t* record,
                         const accrt_serve_logprob_t* entries, uint32_t i) {
-  if (is_chat(job)) {
+  if (is_chat(job) || is_response(job)) {
     put_chat_logprob(job, &choice->lists[0], entries, record->top_count);
     return;
   }
@@ -321,9 +337,7 @@ void accrt_http_put_prompt(const http_server_t* server, http_text_t* text, const
   }
 }
 
-/* Turns events of `waiting` into lists, until those are as large as a chunk should be. Returns the
- * bytes of their text. */
-static size_t take_waiting(const http_job_t* job, http_choice_t* choice) {
+size_t accrt_http_take_waiting(const http_job_t* job, http_choice_t* choice) {
   http_text_t* waiting = &choice->waiting;
   size_t text_bytes = 0;
   while (choice->written < waiting->size && choice->lists[0].size < HTTP_CHUNK_BYTES &&
@@ -385,18 +399,25 @@ static void put_usage(const http_job_t* job, http_text_t* text) {
 
 /* One server-sent event. HTTP/1.1 gets it as a chunk of its own, whose size comes first. It is
  * written by hand: snprintf takes a third of what an event takes. */
-static void put_event(http_connection_t* c, const char* data, size_t size) {
-  static const char before[] = "data: ", after[] = "\n\n", digits[] = "0123456789abcdef";
-  enum { BEFORE = sizeof before - 1, AFTER = sizeof after - 1 };
+void accrt_http_put_event(http_connection_t* c, const char* type, const char* data, size_t size) {
+  static const char named[] = "event: ", before[] = "data: ", after[] = "\n\n";
+  static const char digits[] = "0123456789abcdef";
+  enum { NAMED = sizeof named - 1, BEFORE = sizeof before - 1, AFTER = sizeof after - 1 };
+  const size_t name = type == NULL ? 0 : strlen(type), line = type == NULL ? 0 : NAMED + name + 1;
   char head[2 * sizeof size + 2];
   size_t first = sizeof head;
   if (c->old_version == 0) {
     head[--first] = '\n';
     head[--first] = '\r';
-    for (size_t left = BEFORE + size + AFTER; left != 0; left /= 16)
+    for (size_t left = line + BEFORE + size + AFTER; left != 0; left /= 16)
       head[--first] = digits[left % 16];
   }
   accrt_http_put(&c->out, head + first, sizeof head - first);
+  if (type != NULL) {
+    accrt_http_put(&c->out, named, NAMED);
+    accrt_http_put(&c->out, type, name);
+    accrt_http_put(&c->out, "\n", 1);
+  }
   accrt_http_put(&c->out, before, BEFORE);
   accrt_http_put(&c->out, data, size);
   accrt_http_put(&c->out, after, AFTER);
@@ -423,7 +444,7 @@ static void end(const http_job_t* job, http_text_t* text, const char* finish_rea
   if (text->failed != 0)
     job->connection->out.failed = 1;
   else
-    put_event(job->connection, text->data, text->size);
+    accrt_http_put_event(job->connection, NULL, text->data, text->size);
 }
 
 static void put_role(const http_job_t* job, uint32_t index) {
@@ -435,7 +456,8 @@ static void put_role(const http_job_t* job, uint32_t index) {
 
 static void put_content(http_job_t* job, uint32_t index, http_choice_t* choice) {
   const size_t before = accrt_http_choice_bytes(choice);
-  const size_t text_bytes = has_logprobs(job) ? take_waiting(job, choice) : choice->text.size;
+  const size_t text_bytes =
+      has_logprobs(job) ? accrt_http_take_waiting(job, choice) : choice->text.size;
   http_text_t* text = begin(job, index);
   accrt_http_put_text(text, is_chat(job) ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
   accrt_http_put_escaped(text, choice->text.data, text_bytes);
@@ -488,6 +510,10 @@ static void put_finish(const http_job_t* job, uint32_t index, const char* reason
 }
 
 void accrt_http_put_chunks(http_job_t* job, uint32_t index) {
+  if (is_response(job)) {
+    accrt_http_response_put(job);
+    return;
+  }
   http_choice_t* choice = &job->choices[index];
   if (choice->begun == 0 && is_chat(job))
     put_role(job, index);
@@ -504,15 +530,20 @@ void accrt_http_put_chunks(http_job_t* job, uint32_t index) {
   }
 }
 
-static void put_last(http_connection_t* c) {
-  put_event(c, "[DONE]", 6);
+/* The last event of a response says itself that it is the last. */
+static void put_last(const http_job_t* job) {
+  http_connection_t* c = job->connection;
+  if (!is_response(job))
+    accrt_http_put_event(c, NULL, "[DONE]", 6);
   if (c->old_version == 0)
     accrt_http_put_text(&c->out, "0\r\n\r\n");
 }
 
 void accrt_http_put_end(http_job_t* job) {
   http_connection_t* c = job->connection;
-  if ((job->flags & ACCRT_HTTP_USAGE) != 0) {
+  if (is_response(job)) {
+    accrt_http_response_end(job);
+  } else if ((job->flags & ACCRT_HTTP_USAGE) != 0) {
     http_text_t* text = &job->server->scratch;
     accrt_http_text_clear(text);
     put_pieces(text, "", &job->before, ",\"choices\":[],\"usage\":");
@@ -521,20 +552,25 @@ void accrt_http_put_end(http_job_t* job) {
     if (text->failed != 0)
       c->out.failed = 1;
     else
-      put_event(c, text->data, text->size);
+      accrt_http_put_event(c, NULL, text->data, text->size);
   }
-  put_last(c);
+  put_last(job);
 }
 
 void accrt_http_put_stream_failure(http_job_t* job, const http_failure_t* failure) {
+  if (is_response(job)) {
+    accrt_http_response_fail(job, failure);
+    put_last(job);
+    return;
+  }
   http_text_t* text = &job->server->scratch;
   accrt_http_text_clear(text);
   accrt_http_put_failure(text, failure);
   if (text->failed != 0)
     job->connection->out.failed = 1;
   else
-    put_event(job->connection, text->data, text->size);
-  put_last(job->connection);
+    accrt_http_put_event(job->connection, NULL, text->data, text->size);
+  put_last(job);
 }
 
 /* ---- Whole answers ---- */
@@ -584,6 +620,10 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
 void accrt_http_put_whole(http_job_t* job, http_text_t* body) {
   if (job->kind == ACCRT_HTTP_EMBEDDING) {
     accrt_http_put_embeddings(job, body);
+    return;
+  }
+  if (is_response(job)) {
+    accrt_http_response_whole(job, body);
     return;
   }
   put_pieces(body, "", &job->before, ",\"choices\":[");

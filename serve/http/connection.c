@@ -310,9 +310,9 @@ static void next_request(http_connection_t* c) {
 static void watch_slow(http_connection_t* c) {
   http_server_t* server = c->server;
   const uint32_t is_stream = c->phase == HTTP_WAITING && c->job != NULL && c->job->head_sent != 0;
-  /* Log probabilities of prompts come all at once, however fast the client reads. */
+  /* Some of it comes all at once, however fast the client reads. */
   if (is_stream && accrt_http_backlog(c) + c->job->unsent_bytes >
-                       server->max_output_bytes + c->job->prompt_bytes) {
+                       server->max_output_bytes + c->job->burst_bytes) {
     ++server->metrics.stalled;
     accrt_http_connection_abort(c);
     return;

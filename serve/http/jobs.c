@@ -44,6 +44,7 @@ static void forget_choices(http_job_t* job) {
   accrt_http_text_deinit(&job->text_parameters);
   accrt_http_free(&job->server->allocator, job->readers, job->choice_count * sizeof *job->readers);
   job->readers = NULL;
+  accrt_http_response_deinit(&job->response);
 }
 
 static void forget_body(http_job_t* job) {
@@ -83,6 +84,7 @@ static http_job_t* job_of(http_connection_t* c) {
   accrt_http_text_init(&job->text_parameters, &server->allocator);
   accrt_http_text_init(&job->ready, &server->allocator);
   accrt_http_text_init(&job->before, &server->allocator);
+  accrt_http_response_init(&job->response, &server->allocator);
   job->held_bytes = c->body.size;
   accrt_http_text_move(&job->body, &c->body);
   return job;
@@ -330,6 +332,9 @@ static accrt_status_t check(const http_job_t* job, const accrt_serve_request_t* 
     if (requests[i]->n != requests[0]->n)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u has n %u, and the first one %u", i,
                        requests[i]->n, requests[0]->n);
+    if (job->kind == ACCRT_HTTP_RESPONSE && (count > 1 || requests[i]->n > 1))
+      return HTTP_FAIL(INVALID_ARGUMENT, "%u requests with n %u; a response has one", count,
+                       requests[i]->n);
     if (requests[i]->n > MAX_CHOICES / count)
       return HTTP_FAIL(INVALID_ARGUMENT, "%u requests with n %u each; at most %u choices", count,
                        requests[i]->n, MAX_CHOICES);
@@ -346,9 +351,13 @@ static uint64_t characters(const http_text_t* text) {
   return count;
 }
 
+static uint32_t has_messages(const http_job_t* job) {
+  return job->kind == ACCRT_HTTP_CHAT || job->kind == ACCRT_HTTP_RESPONSE;
+}
+
 /* Calls of tools are found in each choice's text. */
 static accrt_status_t prepare_tools(http_job_t* job, uint32_t form, const char* text_parameters) {
-  if (form == 0 || job->kind != ACCRT_HTTP_CHAT)
+  if (form == 0 || !has_messages(job))
     return ACCRT_OK;
   const accrt_allocator_t* allocator = &job->server->allocator;
   if (text_parameters != NULL)
@@ -363,6 +372,7 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form, const char* 
     accrt_http_tools_init(&tools[i], allocator, form, &choice->text, &choice->calls);
     tools[i].text_parameters = job->text_parameters.data;
     tools[i].whole = (job->flags & ACCRT_HTTP_STREAM) == 0;
+    tools[i].plain_calls = job->kind == ACCRT_HTTP_RESPONSE;
     if ((job->flags & ACCRT_HTTP_ONE_CALL) != 0)
       tools[i].most = 1;
   }
@@ -373,7 +383,7 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form, const char* 
 /* Reasoning is found in each choice's text. */
 static accrt_status_t prepare_readers(http_job_t* job, uint32_t form) {
   job->reasoning_tokens = 0;
-  if (form == 0 || job->kind != ACCRT_HTTP_CHAT)
+  if (form == 0 || !has_messages(job))
     return ACCRT_OK;
   const accrt_allocator_t* allocator = &job->server->allocator;
   http_readers_t* readers = accrt_http_new(allocator, job->choice_count * sizeof *job->readers);
@@ -419,7 +429,7 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
   const uint32_t n = requests[0]->n;
   const accrt_allocator_t* allocator = &job->server->allocator;
   forget_choices(job);
-  job->unsent_bytes = job->prompt_bytes = 0;
+  job->unsent_bytes = job->burst_bytes = 0;
   job->next_choice = 0;
   job->given_tokens = 0;
   accrt_http_text_clear(&job->before);
@@ -449,7 +459,12 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
     status = prepare_readers(job, format->reasoning);
   if (status != ACCRT_OK)
     return status;
+  job->response = (http_response_t){0};
+  accrt_http_response_init(&job->response, allocator);
   accrt_http_put_before(job, format);
+  if (job->before.size > job->server->max_held_bytes / 2)
+    return HTTP_FAIL(BUDGET, "what the answer repeats of the request has %zu bytes",
+                     job->before.size);
   return job->before.failed == 0 ? ACCRT_OK : HTTP_FAIL(OUT_OF_MEMORY, "the answer's head");
 }
 

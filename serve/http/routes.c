@@ -188,6 +188,7 @@ static const http_route_t routes[] = {
     {"/v1/chat/completions", ONLY_POST, 1, ACCRT_HTTP_CHAT, NULL},
     {"/v1/completions", ONLY_POST, 1, ACCRT_HTTP_COMPLETION, NULL},
     {"/v1/embeddings", ONLY_POST, 1, ACCRT_HTTP_EMBEDDING, NULL},
+    {"/v1/responses", ONLY_POST, 1, ACCRT_HTTP_RESPONSE, NULL},
     {"/v1/load_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_LOAD_ADAPTER, NULL},
     {"/v1/unload_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_UNLOAD_ADAPTER, NULL},
     {"/tokenize", ONLY_POST, 1, ACCRT_HTTP_TOKENIZE, NULL},
@@ -260,7 +261,8 @@ static http_failure_t fault_of(const http_connection_t* c) {
         .code = "unknown_path",
         .message =
             "There is nothing at this path. Of OpenAI's API there are /v1/chat/completions, "
-            "/v1/completions, /v1/embeddings and /v1/models; a client's base_url ends with /v1."};
+            "/v1/completions, /v1/responses (whose answers are not stored), /v1/embeddings and "
+            "/v1/models; a client's base_url ends with /v1."};
   if (!is_allowed(c))
     return (http_failure_t){.status = 405,
                             .code = "unknown_method",

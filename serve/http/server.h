@@ -187,6 +187,30 @@ static inline size_t accrt_http_choice_bytes(const http_choice_t* choice) {
   return bytes;
 }
 
+/* What the output of a response has: one after the other. */
+typedef enum http_item {
+  HTTP_ITEM_NONE,
+  HTTP_ITEM_REASONING,
+  HTTP_ITEM_MESSAGE,
+  HTTP_ITEM_CALL
+} http_item_t;
+
+enum { HTTP_ID_DIGITS = 24 };
+
+/* What a job of ACCRT_HTTP_RESPONSE keeps of its answer, all of which comes again at the end of a
+ * stream. */
+typedef struct http_response {
+  char id[HTTP_ID_DIGITS + 1]; /* in the ids of its items */
+  http_item_t open;            /* the item that goes on */
+  uint32_t item_count;         /* before that one */
+  uint64_t event_count;
+  uint64_t burst_bytes; /* of events that repeat what other events have */
+  http_text_t items;    /* those that are complete */
+  /* Of the open item: its text, as in a JSON string; log probabilities; a call's id and name. */
+  http_text_t text, logprobs, call;
+  http_text_t early; /* log probabilities of tokens whose text has not come */
+} http_response_t;
+
 /* One request of the engine's; its user_data. */
 typedef struct http_part {
   struct http_flight* flight;
@@ -236,10 +260,13 @@ struct accrt_http_job {
   http_readers_t* readers;     /* of each choice; NULL: reasoning is text */
   uint32_t next_choice;        /* whose turn it is to be written */
   http_text_t before;          /* of each chunk: up to the list of choices */
+  http_response_t response;    /* of ACCRT_HTTP_RESPONSE */
 
-  size_t unsent_bytes;   /* of the choices, of a whole answer as JSON; the worker's until the engine
+  size_t unsent_bytes; /* of the choices, of a whole answer as JSON; the worker's until the engine
                           * has the requests */
-  uint64_t prompt_bytes; /* of that, at most: log probabilities of prompts */
+  /* Of that and of what was written, at most: what comes all at once, however fast the client
+   * reads, such as log probabilities of prompts. */
+  uint64_t burst_bytes;
   uint32_t head_sent;
   uint32_t done; /* nothing more will be sent */
   uint64_t arrived_ns;
@@ -450,6 +477,29 @@ void accrt_http_put_end(struct accrt_http_job* job);
 void accrt_http_put_stream_failure(struct accrt_http_job* job, const http_failure_t* failure);
 /* The body of a whole answer. */
 void accrt_http_put_whole(struct accrt_http_job* job, http_text_t* body);
+
+/* One server-sent event. `type`: its name; NULL: none. */
+void accrt_http_put_event(http_connection_t* connection, const char* type, const char* data,
+                          size_t size);
+/* Turns events of `waiting` into lists, until those are as large as a chunk should be. Returns the
+ * bytes of their text. */
+size_t accrt_http_take_waiting(const struct accrt_http_job* job, http_choice_t* choice);
+
+/* ---- response.c: OpenAI's responses ---- */
+
+void accrt_http_response_init(http_response_t* response, const accrt_allocator_t* allocator);
+void accrt_http_response_deinit(http_response_t* response);
+/* The memory of what it keeps ran out. */
+uint32_t accrt_http_response_failed(const http_response_t* response);
+/* Takes what the choice has into items; of a stream, writes their events. */
+void accrt_http_response_take(struct accrt_http_job* job);
+/* The same of a stream, with the events that begin it. */
+void accrt_http_response_put(struct accrt_http_job* job);
+/* The last events of a stream: of one that has ended, or has failed. */
+void accrt_http_response_end(struct accrt_http_job* job);
+void accrt_http_response_fail(struct accrt_http_job* job, const http_failure_t* failure);
+/* The body of a whole answer. */
+void accrt_http_response_whole(struct accrt_http_job* job, http_text_t* body);
 
 /* ---- embedding.c ---- */
 

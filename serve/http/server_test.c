@@ -73,7 +73,8 @@ static void serve_job(accrt_http_job_t* job) {
     accrt_http_format_t format = ACCRT_HTTP_FORMAT_INIT;
     format.flags = (stream ? ACCRT_HTTP_STREAM : 0) | ACCRT_HTTP_USAGE | ACCRT_HTTP_LOGPROBS;
     format.top_logprobs = 1;
-    status = accrt_http_start(job, requests, 2, &format);
+    format.members = ",\"store\":false";
+    status = accrt_http_start(job, requests, info.kind == ACCRT_HTTP_RESPONSE ? 1 : 2, &format);
     failure.status = status == ACCRT_ERROR_POISONED ? 500 : 429; /* between the two requests */
     failure.message = status == ACCRT_ERROR_POISONED ? "the engine has failed" : "full";
   }
@@ -134,13 +135,20 @@ static int client_of(const served_t* served) {
   return fd;
 }
 
-static void ask(int fd, const char* body) {
+static void ask_at(int fd, const char* path, const char* body) {
   char request[256];
   const int size = snprintf(request, sizeof request,
-                            "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+                            "POST %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
                             "Content-Length: %zu\r\n\r\n%s",
-                            strlen(body), body);
+                            path, strlen(body), body);
   (void)!send(fd, request, (size_t)size, MSG_NOSIGNAL);
+}
+
+#define CHATS "/v1/chat/completions"
+#define RESPONSES "/v1/responses"
+
+static void ask(int fd, const char* body) {
+  ask_at(fd, CHATS, body);
 }
 
 /* Everything until the server closes; the text is NUL-terminated. */
@@ -163,14 +171,17 @@ static void test_answers(void** state) {
   start_workers(&served);
   char* text = malloc(ANSWER_BYTES);
   static const struct {
-    const char *body, *begins, *has;
-  } cases[] = {{"1 2 20", "HTTP/1.1 200 ", "data: [DONE]\n\n\r\n0\r\n\r\n"},
-               {"0 3 20", "HTTP/1.1 200 ", "\"completion_tokens\":120"},
-               {"nothing", "HTTP/1.1 400 ", "not three numbers"},
-               {"0 1 100000", "HTTP/1.1 429 ", "Retry-After: 1"}};
+    const char *path, *body, *begins, *has;
+  } cases[] = {{CHATS, "1 2 20", "HTTP/1.1 200 ", "data: [DONE]\n\n\r\n0\r\n\r\n"},
+               {CHATS, "0 3 20", "HTTP/1.1 200 ", "\"completion_tokens\":120"},
+               {CHATS, "nothing", "HTTP/1.1 400 ", "not three numbers"},
+               {CHATS, "0 1 100000", "HTTP/1.1 429 ", "Retry-After: 1"},
+               {RESPONSES, "1 1 20", "HTTP/1.1 200 ", "\"total_tokens\":23}}}\n\n\r\n0\r\n\r\n"},
+               {RESPONSES, "0 1 20", "HTTP/1.1 200 ", ",\"store\":false,\"status\":\"incomplete\""},
+               {RESPONSES, "0 2 20", "HTTP/1.1 429 ", "full"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
     const int fd = client_of(&served);
-    ask(fd, cases[i].body);
+    ask_at(fd, cases[i].path, cases[i].body);
     read_all(fd, text);
     assert_ptr_equal(strstr(text, cases[i].begins), text);
     assert_non_null(strstr(text, cases[i].has));
@@ -271,9 +282,9 @@ static void deallocate(void* self, void* pointer, size_t size, size_t alignment)
   free(pointer);
 }
 
-/* Every allocation fails once: nothing is lost, and the next request is served. */
-static void test_no_memory(void** state) {
-  (void)state;
+/* Every allocation of a stream and of a whole answer fails once: nothing is lost, and the next
+ * request is served. */
+static void without_memory(const char* path, const char* stream, const char* whole) {
   char* text = malloc(ANSWER_BYTES);
   for (uint64_t fail_at = 1, done = 0; !done; ++fail_at) {
     failing_t failing = {0};
@@ -293,7 +304,7 @@ static void test_no_memory(void** state) {
     }
     start_workers(&served);
     int fd = client_of(&served);
-    ask(fd, fail_at % 2 == 0 ? "1 2 8" : "0 2 8");
+    ask_at(fd, path, fail_at % 2 == 0 ? stream : whole);
     read_all(fd, text); /* whole, a failure, or cut off */
     done = failing.count < fail_at && fail_at % 2 == 0;
     failing.fail_at = 0;
@@ -305,6 +316,16 @@ static void test_no_memory(void** state) {
     assert_int_equal(failing.out, 0);
   }
   free(text);
+}
+
+static void test_no_memory(void** state) {
+  (void)state;
+  without_memory(CHATS, "1 2 8", "0 2 8");
+}
+
+static void test_no_memory_for_a_response(void** state) {
+  (void)state;
+  without_memory(RESPONSES, "1 1 64", "0 1 64");
 }
 
 /* ---- What /health says ---- */
@@ -469,6 +490,7 @@ int main(void) {
       cmocka_unit_test(test_a_slow_client_gets_all),
       cmocka_unit_test(test_the_end_cuts_off),
       cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_no_memory_for_a_response),
       cmocka_unit_test(test_bad_arguments),
       cmocka_unit_test(test_messages_name_the_argument),
       cmocka_unit_test(test_health_without_workers),

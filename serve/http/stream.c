@@ -22,9 +22,10 @@ static uint32_t has_news(const http_choice_t* choice) {
 }
 
 /* The memory of what waits ran out: its client cannot get all. */
-static uint32_t is_lost(const http_choice_t* choice) {
-  uint32_t failed = choice->text.failed | choice->reasoning.failed | choice->calls.failed |
-                    choice->waiting.failed | choice->prompt.failed;
+static uint32_t is_lost(const http_job_t* job, const http_choice_t* choice) {
+  uint32_t failed = job->kind == ACCRT_HTTP_RESPONSE && accrt_http_response_failed(&job->response);
+  failed |= choice->text.failed | choice->reasoning.failed | choice->calls.failed |
+            choice->waiting.failed | choice->prompt.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     failed |= choice->lists[list].failed;
   return failed;
@@ -184,7 +185,9 @@ static void put_answer_logprobs(http_job_t* job, http_choice_t* choice,
 static void add_tokens(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event,
                        size_t text_bytes) {
   const uint32_t has_logprobs = (job->flags & ACCRT_HTTP_LOGPROBS) != 0;
-  if (job->readers != NULL && has_logprobs && (job->flags & ACCRT_HTTP_NO_REASONING) != 0) {
+  const uint32_t of_answer_alone = /* a response has them in its message */
+      (job->flags & ACCRT_HTTP_NO_REASONING) != 0 || job->kind == ACCRT_HTTP_RESPONSE;
+  if (job->readers != NULL && has_logprobs && of_answer_alone) {
     put_answer_logprobs(job, choice, event, text_bytes);
     return;
   }
@@ -227,6 +230,8 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   }
   choice->tokens += event->token_count;
   job->output_tokens += event->token_count;
+  if (job->kind == ACCRT_HTTP_RESPONSE && (job->flags & ACCRT_HTTP_STREAM) == 0)
+    accrt_http_response_take(job);
 }
 
 /* 0: all answers together took too much, and this one was ended for it. */
@@ -239,7 +244,7 @@ static uint32_t has_room(http_job_t* job) {
 /* Sends what a stream's choice has, as far as its client takes it. */
 static void pass_on(http_job_t* job, uint32_t index) {
   const http_choice_t* choice = &job->choices[index];
-  if (is_lost(choice)) {
+  if (is_lost(job, choice)) {
     accrt_http_connection_abort(job->connection);
     return;
   }
@@ -269,7 +274,7 @@ static void deliver_prompt(http_job_t* job, const http_part_t* part,
     const size_t more =
         accrt_http_choice_bytes(choice) - before + (i == 0 ? choice->prompt.size * copies : 0);
     job->unsent_bytes += more;
-    job->prompt_bytes += more;
+    job->burst_bytes += more;
     if (has_room(job))
       pass_on(job, index);
   }
@@ -296,7 +301,7 @@ static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_
     finish(job, part, choice, event);
   if (!has_room(job))
     return;
-  if (is_lost(choice)) {
+  if (is_lost(job, choice)) {
     accrt_http_connection_abort(job->connection);
   } else if ((job->flags & ACCRT_HTTP_STREAM) == 0) {
     if (job->choices_open == 0)

@@ -112,7 +112,7 @@ static void put_id(http_tools_t* t) {
 }
 
 void accrt_http_tools_close(http_tools_t* t) {
-  if (t->entry_open != 0)
+  if (t->entry_open != 0 && t->plain_calls == 0)
     accrt_http_put_text(t->calls, "\"}}");
   t->entry_open = 0;
 }
@@ -129,12 +129,26 @@ static void begin_entry(http_tools_t* t) {
 static void put_arguments(http_tools_t* t, const char* bytes, size_t size) {
   if (t->dropped != 0 || size == 0)
     return;
-  if (t->entry_open == 0) {
+  if (t->entry_open == 0 && t->plain_calls == 0) {
     begin_entry(t);
     accrt_http_put_text(t->calls, "\"function\":{\"arguments\":\"");
   }
   t->entry_open = 1;
   accrt_http_put_escaped(t->calls, bytes, size);
+}
+
+/* The beginning of a call, up to its arguments. */
+static void put_call(http_tools_t* t) {
+  static const char* const marks[][3] = {
+      {"\"id\":\"", "\",\"type\":\"function\",\"function\":{\"name\":\"", "\",\"arguments\":\""},
+      {HTTP_CALL_ID, HTTP_CALL_NAME, HTTP_CALL_ARGUMENTS}};
+  if (t->plain_calls == 0)
+    begin_entry(t);
+  accrt_http_put_text(t->calls, marks[t->plain_calls][0]);
+  put_id(t);
+  accrt_http_put_text(t->calls, marks[t->plain_calls][1]);
+  accrt_http_put(t->calls, t->name, t->name_size);
+  accrt_http_put_text(t->calls, marks[t->plain_calls][2]);
 }
 
 /* The object is a call: what was held of it is not text. */
@@ -146,12 +160,7 @@ static void commit(http_tools_t* t) {
     return;
   accrt_http_tools_close(t);
   ++t->count;
-  begin_entry(t);
-  accrt_http_put_text(t->calls, "\"id\":\"");
-  put_id(t);
-  accrt_http_put_text(t->calls, "\",\"type\":\"function\",\"function\":{\"name\":\"");
-  accrt_http_put(t->calls, t->name, t->name_size);
-  accrt_http_put_text(t->calls, "\",\"arguments\":\"");
+  put_call(t);
   t->entry_open = 1;
   put_arguments(t, t->arguments.data, t->arguments.size);
   drop(t, &t->arguments);

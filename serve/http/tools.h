@@ -16,11 +16,18 @@
 
 enum { HTTP_CALL_NAME_BYTES = 128, HTTP_CALL_KEY_BYTES = 16 };
 
+/* What stands in `calls` before an id, a name and the text of arguments, where these are no JSON
+ * yet (`plain_calls`). Arguments are escaped, as in a JSON string, so they have no such bytes. */
+#define HTTP_CALL_ID "\1"
+#define HTTP_CALL_NAME "\2"
+#define HTTP_CALL_ARGUMENTS "\3"
+
 typedef struct http_tools {
-  uint32_t form;  /* ACCRT_HTTP_TOOLS_* */
-  uint32_t whole; /* entries of an answer that is no stream: without index */
-  uint32_t most;  /* calls; those beyond are dropped */
-  uint32_t count; /* calls so far */
+  uint32_t form;        /* ACCRT_HTTP_TOOLS_* */
+  uint32_t whole;       /* entries of an answer that is no stream: without index */
+  uint32_t plain_calls; /* HTTP_CALL_ID and so on in place of entries */
+  uint32_t most;        /* calls; those beyond are dropped */
+  uint32_t count;       /* calls so far */
   http_text_t* content;
   http_text_t* calls;    /* entries of tool_calls, divided by commas; the last one may be open */
   http_text_t held;      /* what may be a call, as it was written */

@@ -1429,6 +1429,7 @@ int main(void) {
   printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, prompt_top_logprobs), sizeof(((accrt_http_format_t*)0)->prompt_top_logprobs));
   printf(", \"reasoning\": [%zu, %zu]", offsetof(accrt_http_format_t, reasoning), sizeof(((accrt_http_format_t*)0)->reasoning));
   printf(", \"text_parameters\": [%zu, %zu]", offsetof(accrt_http_format_t, text_parameters), sizeof(((accrt_http_format_t*)0)->text_parameters));
+  printf(", \"members\": [%zu, %zu]", offsetof(accrt_http_format_t, members), sizeof(((accrt_http_format_t*)0)->members));
   printf("}}\n");
   printf(",\"accrt_http_failure\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_failure_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_failure_t, struct_size), sizeof(((accrt_http_failure_t*)0)->struct_size));

@@ -127,7 +127,7 @@ def test_parts_of_contents():
     ("chat/completions", {"prompt": "x"}, "prompt", "prompt is for /v1/completions; here there are messages"),
     ("completions", {"messages": [USER]}, "messages", "messages is for /v1/chat/completions; here there is a prompt"),
     ("completions", {"prompt": "x", "tools": []}, "tools", "tools is for /v1/chat/completions"),
-    ("chat/completions", {"input": "x"}, "input", "/v1/responses is not here"),
+    ("chat/completions", {"input": "x"}, "input", "/v1/responses"),
     ("chat/completions", {"messages": [USER], "json_schema": {}}, "json_schema", "did you mean guided_json?"),
 ])  # fmt: skip
 def test_errors_have_the_words_of_json(path, body, parameter, words):

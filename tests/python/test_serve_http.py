@@ -429,19 +429,12 @@ def test_a_base_url_without_v1_is_said(server):
     assert answer.status == 404 and answer.error["code"] == "unknown_path" and "a client's base_url ends with /v1" in answer.error["message"]
 
 
-def test_responses_are_not_here_and_chats_are(server):
-    """OpenAI's client documents /v1/responses first."""
-    for path in ("/v1/responses", "/v1/responses/resp_1", "/v1/conversations"):
+def test_what_needs_stored_responses_is_not_here(server):
+    for path in ("/v1/responses/resp_1", "/v1/responses/resp_1/cancel", "/v1/conversations"):
         answer = Answer(server.raw(post(path, {"model": "sim", "input": "hello"})))
         assert answer.status == 404 and answer.error["type"] == "invalid_request_error" and answer.error["code"] == "unknown_path"
-        assert "/v1/chat/completions" in answer.error["message"]
-
-
-def test_the_openai_client_says_that_responses_are_not_here():
-    openai = pytest.importorskip("openai")
-    with served(check_descriptors=False) as server, openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x") as client:
-        with pytest.raises(openai.NotFoundError, match="/v1/chat/completions"):
-            client.responses.create(model="sim", input="hello")
+        assert "/v1/responses (whose answers are not stored)" in answer.error["message"] and "/v1/chat/completions" in answer.error["message"]
+    assert Answer(server.raw(get("/v1/responses"))).status == 405
 
 
 def test_keys_and_other_origins():

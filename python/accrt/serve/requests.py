@@ -25,6 +25,7 @@ class Work(NamedTuple):
     prompt_top_logprobs: int = 0
     reasoning: int = 0  # its form
     text_parameters: Optional[bytes] = None  # of tools
+    members: Optional[bytes] = None  # of a response
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
@@ -99,7 +100,7 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 #: Parameters that belong to another path, and where that is.
 _ELSEWHERE = {"prompt": "/v1/completions; here there are messages", "messages": "/v1/chat/completions; here there is a prompt",
-              "tools": "/v1/chat/completions", "input": "/v1/embeddings; /v1/responses is not here"}  # fmt: skip
+              "tools": "/v1/chat/completions", "input": "/v1/responses and /v1/embeddings"}  # fmt: skip
 
 
 def _of_this_path(given: Dict[str, Any], own: Sequence[str]) -> None:
@@ -163,7 +164,7 @@ def _stream_options(given: Any, flags: int) -> int:
 Constrain = Callable[[Optional[Grammar]], Any]
 
 
-def _free(grammar: Optional[Grammar]) -> None:
+def no_constraint(grammar: Optional[Grammar]) -> None:
     """Without an engine nothing is constrained."""
 
 
@@ -187,7 +188,7 @@ def _names_of(given: Dict[str, Any]) -> Tuple[Dict[str, Any], bool]:
     return names, goes_on
 
 
-def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
+def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = no_constraint) -> Work:
     """POST /v1/chat/completions."""
     wanted = flag("logprobs", given["logprobs"]) if given.get("logprobs") is not None else False
     top = whole(0, MOST_LOGPROBS)("top_logprobs", given["top_logprobs"]) if given.get("top_logprobs") is not None else 0
@@ -226,7 +227,7 @@ def _prompts(given: Any) -> List[Any]:
     return [given]
 
 
-def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
+def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = no_constraint) -> Work:
     """POST /v1/completions."""
     model_text.need_head()
     values, flags = _common(given, _COMPLETION, models)

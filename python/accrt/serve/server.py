@@ -18,7 +18,7 @@ from .._limited import NotStarted
 from .._waits import apart
 from ..errors import AlreadyExistsError, Error, NotFoundError, NotReadyError
 from . import options as given_options
-from . import requests
+from . import requests, responses
 from .adapters import Adapters
 from .engine import Engine, now_ns
 from .grammar import Constraint, NotCompiled
@@ -279,6 +279,9 @@ class Server(Handle):
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
             work = requests.chat(given, self._text, self.names, begin, constrain)
             names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
+        elif info.kind == _ffi.ACCRT_HTTP_RESPONSE:
+            work = responses.response(given, self._text, self.names, begin, constrain)
+            names = "input", "max_output_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
             work = requests.completion(given, self._text, self.names, begin, constrain)
             names = "prompt", "max_tokens"
@@ -336,7 +339,7 @@ def start(job: Any, work: requests.Work) -> None:
     """Gives the requests to the engine, which answers the job."""
     pointers = (ctypes.POINTER(_ffi.accrt_serve_request) * len(work.requests))(*[ctypes.pointer(one.struct) for one in work.requests])
     form = struct(_ffi.accrt_http_format, flags=work.flags, top_logprobs=work.top_logprobs, tools=work.tools, prompt_top_logprobs=work.prompt_top_logprobs, reasoning=work.reasoning,
-                  text_parameters=work.text_parameters, model=work.model.encode() if work.model else None)
+                  text_parameters=work.text_parameters, members=work.members, model=work.model.encode() if work.model else None)
     if work.prefixes is not None:
         form.prefixes = (ctypes.c_char_p * len(work.prefixes))(*work.prefixes)
     status = lib.accrt_http_start(job, pointers, len(pointers), ctypes.byref(form))
