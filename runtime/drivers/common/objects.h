@@ -285,7 +285,6 @@ struct accrt_stream {
   bool failed;
   bool resetting;
   uint32_t cancelling;    /* threads that are about to cancel the driver's queue */
-  uint32_t dividing;      /* threads that enqueue a list in pieces; no reset meanwhile */
   uint64_t inline_number; /* what runs on its caller's thread now; 0: nothing */
   /* What the runner gives to the driver waits for `way`: made once, an internal reference. */
   accrt_semaphore_t* way;

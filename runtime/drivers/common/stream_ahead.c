@@ -33,21 +33,6 @@ static accrt_status_t fail_divided(accrt_stream_t* stream, uint64_t first) {
   return accrt_error_restore(&error);
 }
 
-/* While a list is enqueued in pieces the stream is not reset: all its pieces belong to one life of
- * the stream, so that none runs behind one that was dropped. */
-static void hold_reset(accrt_stream_t* stream) {
-  accrt_mutex_lock(&stream->lock);
-  stream->dividing += 1;
-  accrt_mutex_unlock(&stream->lock);
-}
-
-static void let_reset(accrt_stream_t* stream) {
-  accrt_mutex_lock(&stream->lock);
-  ACCRT_ASSERT(stream->dividing != 0);
-  stream->dividing -= 1;
-  accrt_mutex_unlock(&stream->lock);
-}
-
 /* If this fails, `*out_number` is the last piece that was enqueued, which may still run; 0: none
  * was. */
 static accrt_status_t enqueue_held_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work,
@@ -81,11 +66,12 @@ static accrt_status_t enqueue_held_pieces(accrt_stream_t* stream, const accrt_st
   return is_failed && work->completion.done != NULL ? accrt_stream_check(stream) : ACCRT_OK;
 }
 
+/* All pieces of a list belong to one life of the stream: none runs behind one that was dropped. */
 static accrt_status_t enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                      uint64_t* out_number) {
-  hold_reset(stream);
+  accrt_stream_hold_reset(stream);
   const accrt_status_t status = enqueue_held_pieces(stream, work, out_number);
-  let_reset(stream);
+  accrt_stream_let_reset(stream);
   return status;
 }
 

@@ -593,7 +593,7 @@ ACCRT_RARE static bool is_idle(accrt_stream_t* stream) {
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
   const bool idle = !stream->busy && !accrt_stream_is_owned(stream) && !stream->settling &&
-                    !stream->mark_wanted && stream->cancelling == 0 && stream->dividing == 0 &&
+                    !stream->mark_wanted && stream->cancelling == 0 &&
                     stream->in_flight.head == NULL && !accrt_stream_is_behind(stream) &&
                     /* Acquire pairs with the release where a transfer ends (staging_stream.c). */
                     atomic_load_explicit(&stream->staged, memory_order_acquire) == 0;
