@@ -26,8 +26,8 @@ ACCRT_RARE void accrt_stream_fail(accrt_stream_t* stream, uint64_t number,
       stream->error.submission = number;
   }
   if (!stream->failed) {
-    /* Release pairs with the acquire in accrt_stream_failures. */
-    atomic_fetch_add_explicit(&stream->failures, 1, memory_order_release);
+    /* Pairs with the load in accrt_stream_failures. Sequentially consistent: see is_held. */
+    atomic_fetch_add_explicit(&stream->failures, 1, memory_order_seq_cst);
     stream->mark_wanted = true;
     accrt_stream_activate(stream);
   }

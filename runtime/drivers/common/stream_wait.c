@@ -486,8 +486,8 @@ bool accrt_stream_traces(const accrt_stream_t* stream) {
 }
 
 uint32_t accrt_stream_failures(const accrt_stream_t* stream) {
-  /* Acquire pairs with the release in accrt_stream_fail. */
-  return atomic_load_explicit(&stream->failures, memory_order_acquire);
+  /* Pairs with the addition in accrt_stream_fail. Sequentially consistent: see is_held. */
+  return atomic_load_explicit(&stream->failures, memory_order_seq_cst);
 }
 
 accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint64_t last,
@@ -648,8 +648,8 @@ ACCRT_RARE static accrt_status_t reset_queue(accrt_stream_t* stream) {
 }
 
 void accrt_stream_hold_reset(accrt_stream_t* stream) {
-  /* Relaxed: the caller's first request publishes it, see is_held. */
-  atomic_fetch_add_explicit(&stream->reset_holds, 1, memory_order_relaxed);
+  /* Sequentially consistent: see is_held. */
+  atomic_fetch_add_explicit(&stream->reset_holds, 1, memory_order_seq_cst);
 }
 
 void accrt_stream_let_reset(accrt_stream_t* stream) {
@@ -665,7 +665,10 @@ ACCRT_RARE static bool is_held(accrt_stream_t* stream) {
   /* Acquire, in here, pairs with the release of the submission lock by a thread that has enqueued
    * something: then its hold is seen. */
   (void)accrt_stream_submitted(stream);
-  return atomic_load_explicit(&stream->reset_holds, memory_order_acquire) != 0;
+  /* Sequentially consistent, as is the addition in accrt_stream_hold_reset: a thread that holds the
+   * stream and then sees no failure (accrt_stream_failures) is seen too. Pairs with the release in
+   * accrt_stream_let_reset. */
+  return atomic_load_explicit(&stream->reset_holds, memory_order_seq_cst) != 0;
 }
 
 /* Notes what the failure has dropped. Where there is no room left, the two oldest ranges become
