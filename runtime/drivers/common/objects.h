@@ -300,16 +300,16 @@ struct accrt_stream {
   uint32_t commands_per_piece;       /* 0: lists are not divided */
   atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
-  accrt_dropped_t dropped[ACCRT_STREAM_DROPPED]; /* one range a reset, the oldest first */
-  uint32_t dropped_count;
-  uint64_t last_time_ns; /* when the last settled operation ended */
+  uint64_t last_time_ns;  /* when the last settled operation ended */
   accrt_error_t error;
-  accrt_error_t dropped_error; /* of the last range */
-  accrt_timeline_t timeline;   /* value: all operations up to this number have been settled */
+  accrt_timeline_t timeline; /* value: all operations up to this number have been settled */
   uint64_t id;
   accrt_stream_t* previous; /* in the instance's list */
   accrt_stream_t* next;
   char label[ACCRT_LABEL_BYTES];
+  accrt_dropped_t dropped[ACCRT_STREAM_DROPPED]; /* one range a reset, the oldest first */
+  uint32_t dropped_count;
+  accrt_error_t dropped_error; /* of the last range */
 };
 
 /* What is asked of a stream. Nothing is owned; arrays are copied when the stream must defer. */
