@@ -210,9 +210,11 @@ static void reached(accrt_semaphore_t* semaphore, accrt_point_t* point) {
     accrt_mutex_unlock(&semaphore->point_lock);
     return; /* another thread has seen it */
   }
+  /* While a later point is in the chain, no other thread has signalled for it: what is above the
+   * point now was raised from elsewhere. */
+  const uint64_t present = accrt_timeline_value(&semaphore->timeline);
   accrt_point_t* chain = cut(semaphore, point);
   accrt_mutex_unlock(&semaphore->point_lock);
-  const uint64_t present = accrt_timeline_value(&semaphore->timeline);
   if (chain->value <= present && !accrt_timeline_failed(&semaphore->timeline))
     fail_late(semaphore, chain, present);
   uint64_t before;
