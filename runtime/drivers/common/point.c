@@ -519,8 +519,10 @@ bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semap
   accrt_mutex_lock(&semaphore->point_lock);
   const bool may = fits(semaphore, stream, value);
   accrt_mutex_unlock(&semaphore->point_lock);
+  /* Behind an operation that signals it too, the device could be seen there before that one is
+   * settled. */
   if (!may || value <= accrt_timeline_value(&semaphore->timeline) ||
-      accrt_device_is_lost(stream->device))
+      accrt_device_is_lost(stream->device) || accrt_stream_has_signal(stream, semaphore))
     return false;
   accrt_point_t* point = take_or_make(stream->device);
   if (point == NULL)

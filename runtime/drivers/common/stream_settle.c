@@ -271,6 +271,25 @@ void accrt_stream_settle(accrt_stream_t* stream) {
     accrt_stream_unref(stream);
 }
 
+static bool has_signal(const accrt_op_t* op, const accrt_semaphore_t* semaphore) {
+  while (op != NULL && (op->kind != ACCRT_OP_SIGNAL || op->semaphore != semaphore))
+    op = op->next;
+  return op != NULL;
+}
+
+bool accrt_stream_has_signal(accrt_stream_t* stream, const accrt_semaphore_t* semaphore) {
+  /* Acquire pairs with the release in accrt_stream_activate: this thread's own operations are seen
+   * in any case. */
+  if (!atomic_load_explicit(&stream->active, memory_order_acquire))
+    return false;
+  accrt_mutex_lock(&stream->lock);
+  /* What is being settled is in no list. */
+  const bool found = stream->settling || has_signal(stream->in_flight.head, semaphore) ||
+                     has_signal(stream->deferred.head, semaphore);
+  accrt_mutex_unlock(&stream->lock);
+  return found;
+}
+
 static bool is_work(const accrt_op_t* op) {
   return op->kind == ACCRT_OP_COMMAND || op->kind == ACCRT_OP_LIST;
 }
