@@ -5,12 +5,12 @@ programs after `run_decompositions()`, and forms that copy a view. And polynomia
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
-from . import _torch_special  # noqa: F401  - it fills the table
+from . import _torch_memory, _torch_scatters, _torch_special  # noqa: F401  - they fill the table
 from .from_torch import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .from_torch.table import lowers, TABLE
-from .from_torch.values import dtype_of, Known, Unsupported
+from .from_torch.values import dtype_of, Unsupported
 
 
 @lowers("aten.convolution.default")
@@ -46,44 +46,7 @@ def addbmm(lo: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1)
     return made if beta == 0 else made + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
 
 
-# ---- views of one memory, and forms that copy
-
-
-@lowers("aten.as_strided.default", "aten.as_strided_copy.default")
-def as_strided(lo: Any, x: Any, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
-    """Elements by their places in a memory that has the tensor's elements in their order."""
-    if not _is_whole(lo, x):
-        raise Unsupported("it goes through the memory of a tensor that is a view of another, or transposed: call contiguous() first")
-    places = lo.function.full([], 0 if storage_offset is None else storage_offset, "i64")
-    for d, (count, step) in enumerate(zip(size, stride)):
-        places = places + (lo.function.arange(count) * step).view([*[1] * d, count, *[1] * (len(size) - d - 1)])
-    flat = lo.value(x).flatten()
-    return flat.index_select(0, places.flatten()).view(list(size)) if len(size) else flat.index_select(0, places.view([1])).view([])
-
-
-def _is_whole(lo: Any, x: Any) -> bool:
-    """Whether a tensor's memory has all of its elements in their order, and no others."""
-    import torch
-    from .from_torch.aliasing import whole_of
-
-    if isinstance(x, Known):
-        return x.tensor.is_contiguous() and x.tensor.untyped_storage().nbytes() == x.tensor.numel() * x.tensor.element_size()
-    given = lo.node.args[0]
-    while isinstance(given, torch.fx.Node) and whole_of(given) is not None and _elements(given) == _elements(whole_of(given)):
-        if not _is_contiguous(given):
-            return False
-        given = whole_of(given)
-    return isinstance(given, torch.fx.Node) and whole_of(given) is None and _is_contiguous(given)
-
-
-def _elements(node: Any) -> str:
-    return str(node.meta["val"].numel())
-
-
-def _is_contiguous(node: Any) -> bool:
-    from .from_torch.aliasing import _is_contiguous as of_value
-
-    return of_value(node.meta["val"])
+# ---- forms that copy
 
 
 for _name in ("view", "permute", "transpose.int", "unbind.int", "split.Tensor", "select.int", "slice.Tensor", "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze",

@@ -26,7 +26,7 @@ INSTEAD: Dict[str, str] = {
                      "_sparse_coo_tensor_unsafe", "_sparse_compressed_tensor_unsafe", "sparse_compressed_tensor"),
                     "sparse tensors: keep it dense, or give indices and values, and sum products by index_add or scatter_add"),
     **dict.fromkeys(("histogram", "_histogramdd_bin_edges", "_histogramdd_from_bin_cts"), "torch.histc is there, and torch.bucketize with scatter_add"),
-    "index_reduce": "x.scatter_reduce, with the index expanded to the source's shape, is there", "put": "x.flatten().scatter(0, index, values).view_as(x) is there",
+    "put": "x.flatten().scatter(0, index, values).view_as(x) is there",
     "tensor_split": "sizes of parts are numbers: give the places as a list",
     "_ctc_loss": "losses of sequences are for training: calculate it in your program",
     **dict.fromkeys(("igamma", "igammac", "special_airy_ai"),

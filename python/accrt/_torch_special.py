@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Tuple
 
+from ._torch_numbers import filling
 from .compiler import Value
+from .compiler.declared import FLOATS
 from .compiler.ops import bessel, neighbours, normal
 from .from_torch.ops_math import _pair, _same_kind
 from .from_torch.table import lowers
@@ -25,6 +27,7 @@ for _order in (0, 1):
         ("scaled_modified_bessel_k", bessel.bessel_k, {"scaled": True}),
     ):  # fmt: skip
         lowers(f"aten.special_{_name}{_order}.default")(lambda lo, x, function=_function, order=_order, how=_how: function(lo.value(x), order, **how))
+lowers("aten.hardtanh.default")(lambda lo, x, low=-1.0, high=1.0: lo.value(x).hardtanh(*(filling(item, lo.dtype(x)) if lo.dtype(x) in FLOATS else item for item in (low, high))))
 for _name in ("gcd", "lcm", "nextafter"):
     lowers(f"aten.{_name}.default")(lambda lo, a, b, function=getattr(neighbours, _name): function(*values_of(lo, a, b)))
 lowers("aten.frexp.Tensor")(lambda lo, x: neighbours.frexp(lo.value(x)))

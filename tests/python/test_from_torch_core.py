@@ -109,6 +109,46 @@ def test_strides_from_a_place_that_varies(instance):
     check(Of(lambda x: (x * 2).as_strided((2,), (1,), x.shape[0] - 2)), (some(12),), instance, [(some(2),), (some(40),)], dynamic_shapes=(({0: n},),))
 
 
+def written_through_a_part(x):
+    y = x + 1
+    part = y[1:]
+    part.as_strided((2, 2), (4, 1)).mul_(3)
+    return y, part * 2, part.as_strided((2, 3), (1, 2))
+
+
+def read_after_the_whole_was_written(x):
+    y = x + 1
+    seen = y[1:].as_strided((2, 2), (4, 1))
+    y[2] = 7
+    return seen * 2, y
+
+
+#: By name: strides through the memory that a tensor of [3, 4] is, or is a part of.
+THROUGH_MEMORY = {
+    "a part": lambda x: (x[1:].as_strided((2, 2), (4, 1)), x[1:].as_strided((2, 2), (4, 1), 5), (x * 2)[:, 1:].as_strided((3, 2), (4, 2))), "transposed": lambda x: (x.T.as_strided((2, 3), (1, 4)), (x * 2).T.as_strided((3, 2), (4, 1))),
+    "every second": lambda x: ((x * 2)[:, ::2].as_strided((2, 4), (4, 1)), (x * 2)[2].as_strided((2,), (2,))), "a copy": lambda x: aten.as_strided_copy((x + 1)[1:], [2, 2], [1, 2]),
+    "another order": lambda x: ((x.T.contiguous().T * 2).as_strided((4, 3), (3, 1)), (x.T.contiguous().T * 2)[1:].as_strided((3, 2), (3, 1))), "a part of a part": lambda x: (x * 2)[1:][:, 1:].T[1].as_strided((2, 2), (1, 1)),
+    "written": written_through_a_part, "the whole was written": read_after_the_whole_was_written, "a constant's part": lambda x: x[:, 0] + torch.arange(12.0).view(3, 4)[1:].as_strided((3,), (2,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THROUGH_MEMORY)
+def test_strides_through_the_memory_of_a_part(name, instance):
+    check(Of(THROUGH_MEMORY[name]), (some(3, 4),), instance)
+
+
+def test_strides_through_a_part_of_any_width(instance):
+    n = torch.export.Dim("n", min=2, max=64)
+
+    def function(x):
+        y = x * 2
+        part = y[1:].as_strided((2, x.shape[1]), (x.shape[1], 1), x.shape[1])
+        part *= 3
+        return y, part, y.T.as_strided((x.shape[1], 2), (1, x.shape[1]))
+
+    check(Of(lambda x: function(x)), (some(3, 5),), instance, [(some(3, 2),), (some(3, 17),)], dynamic_shapes=(({1: n},),))
+
+
 #: By name: what is calculated of numbers that are not all finite.
 NOT_FINITE = {name: CALCULATED[name] for name in CALCULATED if "polynomial" in name} | {
     **{f"{name} {n}": polynomial(name, n) for name in ("chebyshev_polynomial_t", "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "laguerre_polynomial_l") for n in (-1, 0, 1, 2, 3)},
@@ -127,10 +167,10 @@ def test_of_numbers_that_are_not_finite(name, instance):
     torch.testing.assert_close(torch.from_numpy(np.array(called(session, (x,))[0])), wanted, equal_nan=True)
 
 
-@pytest.mark.parametrize("function", [lambda x: x.T.as_strided((2, 2), (1, 2)), lambda x: x[1:].as_strided((2, 2), (1, 2)), lambda x: (x * 2)[:, 1:].as_strided((2,), (1,))])
-def test_strides_of_a_part_are_refused(function):
-    with pytest.raises(UnsupportedOperations, match="as_strided.*call contiguous"):
-        convert(Of(function), (some(3, 4),))
+def test_strides_of_memory_with_other_elements_between_are_refused():
+    for function in (lambda x: x.as_strided((2, 2), (1, 2)), lambda x: x[1:].as_strided((2,), (4,)), lambda x: x.T.as_strided((2,), (1,))):
+        with pytest.raises(UnsupportedOperations, match="as_strided.*call contiguous"):
+            convert(Of(function), (some(3, 4)[:, :3],))
 
 
 def test_a_polynomial_whose_number_is_too_large_is_refused():

@@ -40,12 +40,26 @@ OPERATIONS = {
     "gathered": lambda x, y, n, b: (x.gather(1, EACH.repeat(2, 1)[:3]), x.take_along_dim(EACH, 0)), "scattered": lambda x, y, n, b: (x.scatter(0, EACH, y), x.scatter_add(0, EACH, y), x.index_add(0, EACH[0, :3], y)),
     "scattered extremes": lambda x, y, n, b: (x.scatter_reduce(0, EACH, y, "amax"), x.scatter_reduce(0, EACH, y, "amin", include_self=False)),
     "put": lambda x, y, n, b: x.index_put((EACH[0, :2],), y[:2]), "joined": lambda x, y, n, b: (torch.cat([x, y]), torch.stack([x, n])), "rolled": lambda x, y, n, b: (x.roll(1), x.roll(2, 1)),
-    "flipped": lambda x, y, n, b: x.flip(1), "padded": lambda x, y, n, b: F.pad(x, (1, 2), value=5), "repeated": lambda x, y, n, b: (x.repeat(2, 3), x.repeat_interleave(2, 1), x.mT.contiguous()),
+    "flipped": lambda x, y, n, b: x.flip(1), "padded": lambda x, y, n, b: (F.pad(x, (1, 2), value=5), F.pad(x, (1, 0, 0, 1), value=2.7)), "repeated": lambda x, y, n, b: (x.repeat(2, 3), x.repeat_interleave(2, 1), x.mT.contiguous()),
     "triangles": lambda x, y, n, b: (x.tril(), x.triu(1)), "matrices": lambda x, y, n, b: (x @ y.mT, x[0] @ y[0], torch.mv(x, y[0])), "differences of neighbours": lambda x, y, n, b: x.diff(),
     "made": lambda x, y, n, b: (torch.full_like(x, 3), torch.zeros_like(x), torch.ones_like(x), x.new_full((2,), 9)), "counted": lambda x, y, n, b: torch.arange(5, dtype=x.dtype),
     "floats": lambda x, y, n, b: (x.float(), x.double(), x.half(), n.bfloat16(), x.sqrt() if not x.dtype.is_signed else n.exp()), "of floats": lambda x, y, n, b: [(n.to(f) * 1.5).to(x.dtype) for f in (torch.float32, torch.float64, torch.float16)],
+    "scattered products": lambda x, y, n, b: (x.scatter_reduce(0, EACH, y, "prod"), x.scatter_reduce(1, EACH, y, "prod", include_self=False), x.scatter(0, EACH, y, reduce="multiply"), x.scatter(1, EACH, 3, reduce="multiply")),
+    "reduced rows": lambda x, y, n, b: (x.index_reduce(0, EACH[0, :3], y, "prod"), x.index_reduce(1, PLACES[0], y, "amax", include_self=False)), "filled diagonals": lambda x, y, n, b: ((x + 0).fill_diagonal_(7), x.T.repeat(2, 1).fill_diagonal_(9, wrap=True)),
+    "pooled": lambda x, y, n, b: (F.max_pool2d(x[None], 2, 1, 1), F.max_pool2d(x[None, None], 3, 2, 1, ceil_mode=True)), "means of windows": lambda x, y, n, b: (F.avg_pool2d(x[None], 2, 1, 1), F.avg_pool2d(x[None], 2, 2, 1, ceil_mode=True, count_include_pad=False)),
+    "convolved": lambda x, y, n, b: (F.conv2d(x[None, None], y[None, None, :2, :2], padding=1), F.conv1d(x[None], y[:, :, None].repeat(1, 3, 1)[:, :3], stride=2), F.conv_transpose2d(x[None, None], y[None, None, :2, :2], stride=2)),
+    "other bits of the same": lambda x, y, n, b: [x.view(kind) for kind in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.uint32, torch.int64)], "bits written": lambda x, y, n, b: written_bits(x),
+    "joined with nothing": lambda x, y, n, b: torch.cat([x, torch.zeros(0)]), "quotients in place": lambda x, y, n, b: ((x + 0).floor_divide_(n), (x + 0).floor_divide_(3), (x + 0).remainder_(n)),
     "constant": lambda x, y, n, b: (x * torch.tensor([1, 2, 3, 4]).to(x.dtype), torch.tensor([5, 6]).to(x.dtype)), "buckets": lambda x, y, n, b: torch.bucketize(x, torch.tensor([1, 5, 9]).to(x.dtype)),
 }  # fmt: skip
+
+
+def written_bits(x):
+    x = x + 0
+    bits = x.view(torch.uint8)
+    bits[:, ::2] = 7
+    x[0, 1] = 5
+    return x, bits
 
 
 def drawn(random, name, shape, low=None, high=None):
@@ -90,7 +104,7 @@ def test_operations_of_integers(kind, instance):
     args = arguments(kind)
     wanted = {name: does(function, args) for name, function in OPERATIONS.items()}
     there = {name: function for name, function in OPERATIONS.items() if wanted[name] is not None}
-    assert len(there) >= (18 if kind in ("uint16", "uint32", "uint64") else len(OPERATIONS) - 2)
+    assert len(there) >= (18 if kind in ("uint16", "uint32", "uint64") else len(OPERATIONS) - 4)
     compare(there, wanted, args, instance)
 
 
@@ -142,7 +156,7 @@ BESIDE = {
     "known": lambda x, y, n, b: (x + torch.tensor(300), x & torch.tensor(300), x < torch.tensor(-1)), "known floats": lambda x, y, n, b: (n * torch.tensor(2.5, dtype=torch.float64), n * torch.tensor(2.5, dtype=torch.float16)),
     "known beside bools": lambda x, y, n, b: (b + torch.tensor(3, dtype=torch.int8), b * torch.tensor(1.5, dtype=torch.bfloat16)), "known beside one": lambda x, y, n, b: (torch.tensor(3, dtype=torch.int8) + x[0, 0], torch.tensor(2.5, dtype=torch.float64) * n[0, 0]),
     "chosen": lambda x, y, n, b: (torch.where(b, x, torch.tensor(300)), torch.where(b, n, torch.tensor(2.5, dtype=torch.float64))), "bounds": lambda x, y, n, b: (x.clamp(max=torch.tensor(300)), n.clamp(min=torch.tensor(2.5))),
-    "filled": lambda x, y, n, b: (x.masked_fill(b, 3.7), x.masked_fill(b, 3.0), x.masked_fill(b, torch.tensor(2.5))), "filled below zero": lambda x, y, n, b: x.masked_fill(b, -1), "made": lambda x, y, n, b: (torch.full_like(x, 3.7), (x + 0).fill_(5.9)),
+    "filled": lambda x, y, n, b: (x.masked_fill(b, 3.7), x.masked_fill(b, 3.0), x.masked_fill(b, torch.tensor(2.5))), "filled below zero": lambda x, y, n, b: x.masked_fill(b, -1), "made": lambda x, y, n, b: (torch.full_like(x, 3.7), (x + 0).fill_(5.9)), "made of numbers that it does not have": lambda x, y, n, b: (torch.full_like(x, -1), x.new_full((2,), -3), (x + 0).fill_(-1)),
     "sums": lambda x, y, n, b: [x.sum(1, dtype=kind) for kind in (torch.int32, x.dtype, torch.uint8, torch.float64)], "running": lambda x, y, n, b: (x.cumsum(1, dtype=torch.int32), x.cumsum(0, dtype=x.dtype), x.cumprod(1, dtype=x.dtype)),
     "products": lambda x, y, n, b: (x.prod(dtype=x.dtype), x.prod(1, dtype=torch.int16)), "bounded": lambda x, y, n, b: F.relu6(x), "bounded by two": lambda x, y, n, b: F.hardtanh(x, -1, 3),
     "powers": lambda x, y, n, b: (x ** 2.0, n ** 3.0, n ** -1.0), "of a number": lambda x, y, n, b: (-2) ** n, "angles": lambda x, y, n, b: (torch.atan2(x, n), torch.atan2(x, x)), "in place": lambda x, y, n, b: in_place(x, y),

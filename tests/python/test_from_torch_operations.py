@@ -223,6 +223,21 @@ OPERATIONS = {
 }  # fmt: skip
 
 
+def placed(x, n=0):
+    """Places in a dimension of n, several elements at some."""
+    return (x.abs() * 100).long() % (n or x.shape[0])
+
+
+OPERATIONS |= {
+    "products at places": (lambda x: (x.scatter_reduce(0, placed(x), x, "prod"), x.scatter_reduce(1, placed(x, 4), x * 2, "prod", include_self=False), x.scatter(0, placed(x), x, reduce="multiply"), x.scatter(1, placed(x, 4)[:2, :3], 2.5, reduce="multiply"),
+                                      x.scatter_reduce(1, placed(x, 4)[:2, :3], x, "prod"), (x > 0).scatter_reduce(0, placed(x), x > 0.5, "prod"), x[0, 0].scatter_reduce(0, torch.tensor(0), x[1, 1], "prod"), (x * 0).scatter_reduce(0, placed(x), x, "prod")), X),
+    "reduced rows": (lambda x: [x.index_reduce(d, placed(x[0, :3], x.shape[d]) % 2, x.narrow(d, 0, 3), how, include_self=own) for d in (0, 1) for how in ("prod", "mean", "amin") for own in (False, True)], X),
+    "filled diagonals": (lambda x: ((x + 0).fill_diagonal_(2.5), x.T.repeat(3, 1).fill_diagonal_(1, wrap=True), x.T.repeat(3, 1).fill_diagonal_(1), x.expand(3, 3, 4)[:, :, :3].clone().fill_diagonal_(-1)), X),
+    "rolled further than it is long": (lambda x: (x.roll(7, 0), x.roll(-6, 1), x.roll((9, -3), (0, 1)), x.roll(26), x.roll(12)), X),
+    "numbers made of sizes": (lambda x: (F.softplus(x, beta=x.shape[0]), F.softplus(x, 2, x.shape[1]), torch.xlogy(x.abs(), x.shape[0]), torch.xlogy(x.shape[1], x.abs())), X),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation(name, instance):
     print("seed", SEED)
@@ -230,15 +245,48 @@ def test_operation(name, instance):
     check(Of(function), (some(*shape),), instance)
 
 
-@pytest.mark.parametrize("name", ["running", "medians", "cartesian"])
+@pytest.mark.parametrize("name", ["running", "medians", "cartesian", "products", "rolled"])
 def test_operation_of_any_size(name, instance):
     """The example has 3 rows; calls have 1, 2 and 7."""
     function = {
         "running": lambda x: (*x.cummax(0), x.logcumsumexp(0), x.cumprod(0), x.prod(0)), "medians": lambda x: (*x.median(0), torch.nanmedian(x.log(), 0)[0]),
         "cartesian": lambda x: torch.cartesian_prod(x[:, 0], x[0]),
+        "products": lambda x: (x.scatter_reduce(0, placed(x), x, "prod"), x.scatter_reduce(0, placed(x), x, "prod", include_self=False)),
+        "rolled": lambda x: (x.roll(3, 0), x.roll(-2, 0), x.roll(x.shape[0] // 2, 0), x.roll(9), torch.fft.fftshift(x, 0)),
     }[name]  # fmt: skip
     rows = torch.export.Dim("rows", max=64)
     check(Of(lambda x: function(x)), (some(3, 4),), instance, [(some(n, 4),) for n in (1, 2, 7)], dynamic_shapes=(({0: rows},),))
+
+
+def held(x):
+    made = [torch.full_like(x, 0.1), (x + 0).fill_(0.1), x.new_full((3,), 0.1), torch.where(x > 0, x, 0.1), x.masked_fill(x > 0, 0.1), x.clamp(0.1, 0.7), x.clamp(max=-0.1), torch.maximum(x, torch.tensor(0.1)),
+            F.hardtanh(x, -0.1, 0.7), F.pad(x, (1, 1), value=0.1), x.scatter(0, torch.tensor([[0, 2, 1, 1]]), 0.1), F.threshold(x, 0.1, 0.3)]  # fmt: skip
+    return [item.float() for item in made] + [x.new_full((2,), 0.1) == 0.1, x.new_full((2,), 0.7) > 0.7]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_that_become_elements_of_16_bits_are_rounded_to_them(dtype, instance):
+    x = some(3, 4).to(dtype)
+    session, _ = session_of(Of(held), (x,), instance)
+    for ours, theirs in zip(session.forward(x), held(x)):
+        ours = torch.from_dlpack(ours)
+        assert ours.dtype == theirs.dtype and ours.equal(theirs), (ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_wider_number_without_dimensions_is_not_cut_to_16_bits(dtype, instance):
+    """Beside float64: torch itself cuts one that stands first on a CPU."""
+
+    def function(x, y):
+        large, small = (y * y).sum() * 1e4 + 1e5, (y * y).sum() * 1e-9
+        return x / large * 1000, large * (x * 0.01), x - small * x, x * 0.01 * large.double(), small + x
+
+    x, y = some(3, 4).to(dtype), some(4)
+    session, _ = session_of(Of(function), (x, y), instance)
+    for ours, theirs in zip(session.forward(x, y), function(x.double(), y.double())):
+        ours, error = torch.from_dlpack(ours), 4 * torch.finfo(dtype).eps
+        assert ours.dtype == dtype
+        torch.testing.assert_close(ours.double(), theirs, rtol=error, atol=error * float(theirs.abs().max()))
 
 
 def test_numbers_beside_tensors_of_f64_are_f64(instance):
@@ -354,7 +402,7 @@ def test_complex_weights(instance):
     (lambda x: x @ x.T.half(), "product of different types"), (lambda x: F.linear(x, x.half()), "product of different types"), (lambda x: torch.addmm(x[:, 0].half(), x, x.T), "product of different types"),
     (lambda x: torch.linalg.lu(x)[0], "1 to 32 rows"), (lambda x: torch.polygamma(171, x), "beyond f64 above 170"), (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x.repeat_interleave(x[:, 0].long().abs(), 0, output_size=7), "searchsorted"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
     (lambda x: torch.igamma(x.abs(), x.abs()), "aten.igamma.default x1: no kernel has it: .* and pass it in"), (lambda x: torch.sparse.mm(x.to_sparse(), x.T), "keep it dense, .* index_add"),
-    (lambda x: torch.histogram(x, 4)[0], "torch.histc is there"), (lambda x: x.index_reduce(0, torch.tensor([1, 1]), x[:2], "amax"), "scatter_reduce, .* is there"),
+    (lambda x: torch.histogram(x, 4)[0], "torch.histc is there"), (lambda x: x.view(torch.int32), "the bits of f32 as i32: only integers"),
     (lambda x: x.put(torch.tensor([1]), torch.ones(1)), "scatter.* is there"), (lambda x: torch.nested.as_nested_tensor([x, x]).to_padded_tensor(0), "_nested_tensor_from_tensor_list.* bundles have no nested tensors: .*pad"),
     (lambda x: torch.from_numpy(x.numpy() * 2), r"Tensor.numpy x1: .*torch's functions in the place of numpy's: .*x.numpy\(\) \* 2.* \(python/test_from_torch_operations.py:\d+, in "),
     (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "tensors of complex64, which bundles do not have: return view_as_real"),

@@ -57,7 +57,9 @@ def _source(node: Any) -> Any:
         return first(node) if first(node) is not None and _source(first(node)) is not None else None
     schema = getattr(node.target, "_schema", None)
     shares = schema is not None and (_name(node) in SAME or writes(node.target) or any(result.alias_info is not None for result in schema.returns))
-    return first(node) if shares else None
+    if not shares or _name(node) != "aten.as_strided":
+        return first(node) if shares else None
+    return root_of(first(node))  # it goes through all of the memory
 
 
 def _copies(node: Any, name: str) -> bool:

@@ -145,7 +145,9 @@ class Lowering:
             self.env[node] = MISSING
 
     def _lowered(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-        if _is_known(args) and _is_known(kwargs):
+        # a part is taken out of all memory, which torch would take for the part
+        in_part = "as_strided" in name and args[0] is not self.env.get(self.node.args[0])
+        if _is_known(args) and _is_known(kwargs) and not in_part:
             kept = self._of_parameters(name, args, kwargs)
             folded = self._folded(target, name, args, kwargs) if kept is None else kept
             if folded is not None:
@@ -220,7 +222,8 @@ class Lowering:
     # -- writing in place
 
     def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any], target: Any = None) -> None:
-        if whole_of(node) is None:
+        of_node = whole_of(node)
+        if of_node is None:
             return
         if node.target is operator.getitem:
             of = self.views[node.args[0]]
@@ -240,7 +243,7 @@ class Lowering:
         def put(whole: Any, part: Any, *number: int) -> Any:
             return VIEWS[name](self, whole, part, *number, *rest, **kwargs) if name in VIEWS else self._scattered(take, whole, part, *number)
 
-        self._add_view(node, View(first(node), take, ops_complex.complexes.PUTS.get(name, put)))
+        self._add_view(node, View(of_node, take, ops_complex.complexes.PUTS.get(name, put)))
 
     def same(self, node: Any, other: Any) -> Any:
         """Makes a placeholder the tensor that another one is; its value, until it is read."""
@@ -272,7 +275,8 @@ class Lowering:
         # aten.__iand__ as aten.and_
         packet = packet.replace("aten.__i", "aten.__", 1) + "_" if packet.startswith("aten.__i") else packet
         whole = getattr(torch.ops.aten, packet[len("aten.") : -1], None)
-        overload = overload if hasattr(whole, overload) else "int"  # of transpose_
+        # transpose_ and floor_divide_ have other overloads
+        overload = next((name for name in (overload, "int", "default") if hasattr(whole, name)), overload)
         plain, target = f"{packet[:-1]}.{overload}", getattr(whole, overload, None)
         written = [at for at, argument in enumerate(node.target._schema.arguments) if argument.alias_info is not None and argument.alias_info.is_write]
         if not name.startswith("aten.") or (plain not in TABLE and target is None) or written != [0] or first(node) is None:

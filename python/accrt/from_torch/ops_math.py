@@ -4,9 +4,10 @@ those of torch's documentation."""
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, Callable, Optional, Sequence
 
-from .._torch_numbers import operands, wrapped
+from .._torch_numbers import filling, held, operands, widely, wrapped
 from .._torch_sizes import beside
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
@@ -58,7 +59,7 @@ def _added(lo: Any, a: Any, b: Any, sign: int, alpha: Any) -> Any:
     if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool":
         return x.logical_or(y)
     scaled = _scaled(x, y, alpha)
-    result = x + scaled if sign > 0 else x - scaled
+    result = widely(operator.add if sign > 0 else operator.sub, x, scaled)
     known = isinstance(first, affine.Affine) and isinstance(second, affine.Affine) and isinstance(alpha, int) and alpha == 1
     return lo.marked(result, affine.add(first, second, sign) if known else None)
 
@@ -83,11 +84,11 @@ def mul(lo: Any, a: Any, b: Any) -> Any:
     if lo.node in lo.done:
         return a
     x, y = _pair(lo, a, b)
-    return x.logical_and(y) if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool" else x * y
+    return x.logical_and(y) if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool" else widely(operator.mul, x, y)
 
 
-lowers("aten.maximum.default", "aten.max.other")(_binary(lambda a, b: a.maximum(b)))
-lowers("aten.minimum.default", "aten.min.other")(_binary(lambda a, b: a.minimum(b)))
+lowers("aten.maximum.default", "aten.max.other")(_binary(lambda a, b: Value.maximum(*held(a, b))))
+lowers("aten.minimum.default", "aten.min.other")(_binary(lambda a, b: Value.minimum(*held(a, b))))
 lowers("aten.logical_xor.default")(_binary(lambda a, b: a.logical_xor(b)))
 
 
@@ -112,7 +113,7 @@ def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
         "aten.divide.Tensor", "aten.divide.Scalar", "aten.divide.Tensor_mode", "aten.divide.Scalar_mode")  # fmt: skip
 def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
     x, y = _pair(lo, a, b)
-    return _rounded(x, y, rounding_mode) if rounding_mode else x / y
+    return _rounded(x, y, rounding_mode) if rounding_mode else widely(operator.truediv, x, y)
 
 
 def _rounded(x: Value, y: Any, mode: str) -> Any:
@@ -131,7 +132,7 @@ def method(name: str) -> Callable[..., Any]:
 
 for _name in (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "floor", "gelu", "glu",
-    "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan", "logsumexp", "diagonal", "unfold", "pixel_shuffle",
+    "hardsigmoid", "hardswish", "isinf", "isnan", "logsumexp", "diagonal", "unfold", "pixel_shuffle",
     "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "selu", "sigmoid", "sign", "silu",
     "sin", "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
 ):  # fmt: skip
@@ -153,7 +154,7 @@ for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
 def clamp(lo: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     x = lo.value(x)
     for bound, take in ((min, Value.maximum), (max, Value.minimum)):
-        x = x if bound is None else take(*operands(lo, x, bound))
+        x = x if bound is None else take(*held(*operands(lo, x, bound)))
     return x
 
 
@@ -168,7 +169,7 @@ def clamp_max(lo: Any, x: Any, max: Any) -> Any:
 def _comparison(kind: str) -> Callable[..., Any]:
     def lower(lo: Any, a: Any, b: Any) -> Any:
         first, second = lo.pattern(a), lo.pattern(b)
-        x, y = _pair(lo, a, b)
+        x, y = held(*_pair(lo, a, b))
         result = getattr(x, kind)(y)
         if first is None or second is None or isinstance(first, affine.Truth) or isinstance(second, affine.Truth):
             return result
@@ -235,7 +236,7 @@ def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(first, Value) and not isinstance(second, Value):  # a tensor has its type
         first, second = (first, lo.value(b)) if isinstance(a, (int, float)) else (lo.value(a), second)
     else:
-        first, second = operands(lo, a, b)
+        first, second = held(*operands(lo, a, b))
     return lo.value(condition).where(*beside(first, second))
 
 
@@ -243,7 +244,7 @@ def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
 def masked_fill(lo: Any, x: Any, mask: Any, value: Any) -> Any:
     x = lo.value(x)
     number = filling(lo.operand(value), x.dtype)
-    filled = wrapped(number, x.dtype) if not isinstance(number, Value) else number.to_copy(x.dtype)
+    filled = number if not isinstance(number, Value) else number.to_copy(x.dtype)
     result = lo.value(mask).where(filled, x)
     return result if result.dtype == x.dtype else result.to_copy(x.dtype)
 
@@ -271,11 +272,6 @@ def to_layout(lo: Any, x: Any, dtype: Any = None, **named: Any) -> Any:
 @lowers("aten.type_as.default", "aten.to.other")
 def type_as(lo: Any, x: Any, other: Any, *rest: Any, **named: Any) -> Any:
     return cast(lo, x, lo.dtype(other))
-
-
-def filling(number: Any, dtype: str) -> Any:
-    """What torch puts into a tensor of a type: of integers the whole part of a float."""
-    return int(number) if dtype in _INTEGERS and isinstance(number, float) and math.isfinite(number) else number
 
 
 def full_of(lo: Any, size: Sequence[Any], value: Any, dtype: str) -> Any:

@@ -14,9 +14,6 @@ from .table import lowers
 from .values import Known, Unsupported
 
 
-lowers("aten.masked_scatter.default")(lambda lo, x, mask, source: ordering.masked(lo.value(x), lo.value(mask), cast(lo, source, lo.dtype(x))))
-
-
 def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) -> Value:
     """x[:, mask] = values, or +=, where the values do not depend on how many places the mask
     has."""
@@ -30,11 +27,6 @@ def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) ->
     places = mask.view([*[1] * at, *mask.shape, *[1] * after])
     values = cast(lo, values, x.dtype)
     return places.where(x + values if add else values, x)
-
-
-@lowers("aten.scatter_reduce.two")
-def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
-    return ordering.reduced(lo.value(x), lo.axis(x, dim), lo.value(index), lo.value(source), reduce, include_self)
 
 
 @lowers("aten.var_mean.correction")

@@ -7,10 +7,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 from .._torch_attention import together
 from ..compiler import affine, Value
 from ..compiler import expr as ex
-from ..compiler.ops import ordering, windows
+from ..compiler.ops import windows
 from ..compiler.ops.einsum import bilinear
 from . import packed
-from .ops_math import cast, FLOATS, method
+from .ops_math import cast, filling, FLOATS, method
 from .ops_more import permuted, put_mask
 from .ops_views import expand, VIEWS
 from .table import lowers
@@ -161,9 +161,11 @@ def _ungrouped(x: Value) -> Value:
 
 @lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """One of one dimension is one of two, of height 1."""
+    """One of one dimension is one of two, of height 1; of integers products."""
     x, weight = lo.value(x), lo.value(weight)
     dims = weight.rank - 2
+    if x.dtype not in FLOATS:
+        return conv3d(lo, x, weight, bias, stride, padding, dilation, groups)
     strides, dilations, pads = windows.each(stride, dims), windows.each(dilation, dims), _conv_pads(weight.shape[2:], padding, dilation)
     unbatched = x.rank == dims + 1
     x = x.unsqueeze(0) if unbatched else x
@@ -230,7 +232,7 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
     number = value if isinstance(mode, str) else mode  # constant_pad_nd has the number there
     pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     if not isinstance(mode, str) or mode == "constant":
-        return windows.padded(x, pairs, 0 if number is None else number)
+        return windows.padded(x, pairs, filling(lo.operand(0 if number is None else number), x.dtype))
     if mode not in windows.PLACES:
         raise Unsupported(f"padding of mode {mode!r}")
     return windows.continued(x, pairs, mode)
@@ -338,19 +340,6 @@ def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
     values = values.expand([*flat.shape[:at], *place.shape, *flat.shape[at + 1 :]])
     values = values if place.rank == 1 else values.view([*flat.shape[:at], size, *flat.shape[at + 1 :]])
     return flat.scatter(place if place.rank == 1 else place.view([size]), values, at, bool(add)).view(list(x.shape))
-
-
-@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter.reduce", "aten.scatter.value_reduce")
-def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: Any = None) -> Any:
-    if reduce not in (None, "add"):
-        raise Unsupported(f"scatter by {reduce!r}")
-    return scattered(lo, x, dim, index, source, reduce is not None or "scatter_add" in str(lo.node.target))
-
-
-def scattered(lo: Any, x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
-    x, index = lo.value(x), lo.value(index)
-    values = cast(lo, source, x.dtype) if not isinstance(source, (int, float)) else lo.function.full([], source, x.dtype).expand(list(index.shape))
-    return ordering.placed(x, lo.axis(x, dim), index, values, add)
 
 
 @lowers("aten.slice_scatter.default")

@@ -9,7 +9,7 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..compiler.ops.schema import common_dtype
-from ..compiler.ops.windows import flipped
+from ..compiler.ops.windows import flipped, rolled_from
 from ..compiler import affine
 from .table import lowers
 from .values import Unsupported
@@ -312,8 +312,8 @@ def dropout(lo: Any, x: Any, p: float, train: bool) -> Any:
 @lowers("aten.cat.default", "aten.concat.default")
 def cat(lo: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     values = [lo.value(x) for x in tensors]
-    values = [x for x in values if not (x.rank == 1 and ex.same(x.shape[0], 0))] or values[:1]
     dtype = common_dtype("cat", [x.dtype for x in values])
+    values = [x for x in values if not (x.rank == 1 and ex.same(x.shape[0], 0))] or values[:1]
     values = [x if x.dtype == dtype else x.to_copy(dtype) for x in values]
     return join(values, lo.axis(values[0], dim)) if len(values) > 1 else values[0]
 
@@ -356,8 +356,8 @@ def roll(lo: Any, x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> An
         return roll(lo, x.flatten(), shifts, [0]).view(list(x.shape))
     for shift, dim in zip(shifts, dims):
         at = lo.axis(x, dim)
-        cut = ex.simplify(ex.constant(x.shape[at]) - shift) if shift > 0 else -shift
-        if shift:
+        cut = rolled_from(x, at, shift)
+        if not ex.same(cut, 0):
             x = join([x.slice(at, cut, x.shape[at]), x.slice(at, 0, cut)], at)
     return x
 

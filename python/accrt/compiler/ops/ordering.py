@@ -3,7 +3,7 @@ does them they are made of comparisons and sums, at the cost of the product of t
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List
 
 from .. import expr as ex
 from ..expr import same, Size
@@ -100,20 +100,6 @@ def _infer_sort(op: Op) -> Types:
 # ---- Elements at places --------------------------------------------------------------------------
 
 
-def largest_last(source: Value, index: Value, dim: int, least: bool) -> Tuple[Value, Value]:
-    """Elements of a dimension and their places in such an order that the last one for each place is
-    the largest (or the least), which is the one that a scatter keeps; NaN comes after all."""
-    for d, size in enumerate(index.shape):
-        source = source if same(source.shape[d], size) else source.slice(d, 0, size)
-
-    def turned(x: Value) -> Value:
-        return x if not least else -x if x.dtype in FLOATS else x.bitwise_not()
-
-    values, order = turned(source).sort(dim)
-    return index.gather(dim, order), turned(values)
-
-
-
 def placed(x: Value, at: int, index: Value, values: Value, add: bool) -> Value:
     """Each place of a dimension takes the last of the elements that go there, or the sum of all. An
     index that is smaller beside the dimension goes into that part of x."""
@@ -135,29 +121,6 @@ def put_corner(x: Value, made: Value) -> Value:
                 rest = rest if same(made.shape[other], x.shape[other]) else rest.slice(other, 0, made.shape[other])
             made = cat([made, rest], d)
     return made
-
-
-def reduced(x: Value, at: int, index: Value, source: Value, reduce: str, include_self: bool) -> Value:
-    """aten.scatter_reduce: sums, means and extremes of what goes to each place; of bools
-    products."""
-    if x.rank == 0:
-        index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
-        return reduced(x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)
-    if x.dtype == "bool":
-        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
-        return reduced(x.to_copy("i32"), at, index, source.to_copy("i32"), of_truth, include_self).to_copy("bool")
-    if reduce == "mean":
-        total = reduced(x, at, index, source, "sum", include_self)
-        ones = x.function.full([], 1, x.dtype).expand(list(index.shape))
-        count = placed(x.function.full([], int(include_self), x.dtype).expand(list(x.shape)), at, index, ones, True).maximum(1)
-        return total / count if x.dtype in FLOATS else total.div(count, rounding_mode="floor")
-    if reduce == "sum":
-        nothing = x.function.full([], 0, x.dtype).expand(list(index.shape))
-        return placed(x if include_self else placed(x, at, index, nothing, False), at, index, source, True)
-    if reduce not in ("amax", "amin"):
-        raise IRError(f"function {x.function.name!r}: scatter_reduce by {reduce!r}")
-    made = placed(x, at, *largest_last(source, index, at, reduce == "amin"), False)
-    return made if not include_self else x.maximum(made) if reduce == "amax" else x.minimum(made)
 
 
 def masked(x: Value, mask: Value, source: Value) -> Value:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...bundle_writer import less
 from .. import expr as ex
+from ..declared import FLOATS, RANGES
 from ..expr import Size
 from ..ir import IRError, Value
 from . import convolutions, elementwise, indexing, products  # noqa: F401  - the methods that are used here
@@ -138,9 +139,9 @@ def _pools(x: Value, dims: int, kernel: Any, stride: Any, padding: Any, dilation
 def max_pool(x: Value, dims: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Value:
     """aten.max_pool of one to three dimensions."""
     kernel, strides, dilations, pads, _more = _pools(x, dims, kernel, stride, padding, dilation, ceil_mode)
-    if dims < 3 and _is_fixed(pads):
+    if dims < 3 and _is_fixed(pads) and x.dtype in FLOATS:
         return _pooled(x, "max_pool2d", kernel, strides, pads, dilations)
-    return reduced(padded(x, pads, -math.inf), kernel, strides, dilations, lambda a, b: a.maximum(b))
+    return reduced(padded(x, pads, -math.inf if x.dtype in FLOATS else RANGES[x.dtype][0]), kernel, strides, dilations, lambda a, b: a.maximum(b))
 
 
 def _is_fixed(pads: Pads) -> bool:
@@ -163,16 +164,19 @@ def avg_pool(
     x: Value, dims: int, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None
 ) -> Value:
     """aten.avg_pool: by the size of the window, or by how many elements are in it, never those that
-    ceil_mode adds."""
+    ceil_mode adds. Of integers it is cut to one."""
     kernel, strides, dilations, pads, more = _pools(x, dims, kernel, stride, padding, 1, ceil_mode)
     by_count = not divisor_override and (more or (any(map(any, pads)) and not count_include_pad))
-    if dims < 3 and not by_count and _is_fixed(pads):
+    is_float = x.dtype in FLOATS
+    if dims < 3 and not by_count and _is_fixed(pads) and is_float:
         made = _pooled(x, "avg_pool2d", kernel, strides, pads)
         return made if not divisor_override else made * (math.prod(kernel) / divisor_override)
     total = reduced(padded(x, pads), kernel, strides, dilations, lambda a, b: a + b)
     if not by_count:
-        return total * (1 / (divisor_override or math.prod(kernel)))
-    return total / counts(x, kernel, strides, dilations, pads, count_include_pad)
+        divisor = divisor_override or math.prod(kernel)
+        return total * (1 / divisor) if is_float else total.div(divisor, rounding_mode="trunc")
+    count = counts(x, kernel, strides, dilations, pads, count_include_pad)
+    return total / count if is_float else total.div(count, rounding_mode="trunc")
 
 
 def strided(x: Value, at: int, start: int, count: Size, step: int) -> Value:
@@ -198,6 +202,18 @@ def flipped(x: Value, dims: Sequence[int]) -> Value:
         last = ex.simplify(ex.constant(x.shape[at]) - 1)
         x = x.index_select(at, x.function.arange(x.shape[at]) * -1 + last)
     return x
+
+
+def rolled_from(x: Value, at: int, shift: Size) -> Size:
+    """The place that a roll of a dimension by `shift`, which may be larger than it, brings to its
+    begin."""
+    size = x.shape[at]
+    least, _most = ex.bounds(size, x.function.module.ranges())
+    if isinstance(size, int) and isinstance(shift, int):
+        return -shift % max(size, 1)
+    if isinstance(shift, int) and abs(shift) <= least:
+        return ex.simplify(ex.constant(size) - shift) if shift > 0 else -shift
+    return ex.simplify(ex.constant(shift) * -1 % size)
 
 
 def channels_last(x: Value) -> Value:
@@ -251,7 +267,7 @@ def conv_transpose(
     between its places where they are needed."""
     kernel = [int(size) for size in weight.shape[2:]]
     dims = len(kernel)
-    if dims < 3 and all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
+    if dims < 3 and x.dtype in FLOATS and all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
         return _transposed(x, weight, bias, list(strides), list(paddings), list(more), groups)
     for d in range(dims):
         x = spread(x, 2 + d, strides[d])
