@@ -173,6 +173,24 @@ def test_random_chains(number, root):
             mine = ours[0] if root == "input" else mine  # the interpreter leaves the caller's array
 
 
+def before_and_after(m, x):
+    before = x.clone()
+    x.mul_(2)
+    after = x.clone()
+    x.T.add_(1)
+    return before, x, after, before.T, x.T
+
+
+def test_a_copy_of_an_input_that_is_written_later(instance):
+    x = torch.arange(1.0, 13).view(3, 4)
+    session, _ = session_of(Of(before_and_after), (x.clone(),), instance)
+    for _call in range(2):
+        mine, theirs = x.numpy().copy(), x.clone()
+        for ours, wanted in zip(session.forward(mine), before_and_after(None, theirs)):
+            np.testing.assert_array_equal(np.asarray(ours), wanted.numpy())
+        np.testing.assert_array_equal(mine, theirs.numpy())
+
+
 class Of(torch.nn.Module):
     def __init__(self, function, **buffers):
         super().__init__()

@@ -336,6 +336,9 @@ class _Program:
         names = _result_names(self.program)
         lowering, own = self.lowering, iter(names)
         wrote = set()
+        # a result that is what a written input had before is copied before the write
+        written = {id(i.value) for i in self.function.inputs if i.access == "read_write" and i.value is not None}
+        outputs = [value.clone() if id(value) in written else value for value in outputs]
         for spec, value in zip(self.program.graph_signature.output_specs, outputs):
             if spec.kind == OutputKind.BUFFER_MUTATION:
                 name = self.names[spec.target]
