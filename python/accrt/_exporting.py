@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import logging
 import os
 import threading
 import traceback
@@ -134,15 +135,31 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
 
 @contextlib.contextmanager
 def _without_checks() -> Iterator[None]:
-    """Within, torch.distributions do not look whether their numbers are valid, and the decoder of
-    torch.nn does not look whether a mask is the causal one, which is a hint only: torch.export
-    would refuse both, as they branch on values."""
+    """Within, torch.distributions and the Gaussian likelihood do not look whether their numbers are
+    valid, and the decoder of torch.nn does not look whether a mask is the causal one, which is a
+    hint only: torch.export would refuse all of it, as it branches on values. And torch does not
+    print the graph of an export that fails."""
+    import torch
     from torch.distributions import Distribution
+    from torch.export import _trace
     from torch.nn.modules import transformer
+
+    likelihood, are_any = torch.nn.functional.gaussian_nll_loss, torch.any
+
+    def unchecked(*args: Any, **kwargs: Any) -> Any:
+        torch.any = lambda *_of, **_how: False  # type: ignore[assignment]
+        try:
+            return likelihood(*args, **kwargs)
+        finally:
+            torch.any = are_any
 
     with _CHECKS:
         # Private names, which another torch may not have.
-        changed = [(Distribution, "_validate_args", False), (transformer, "_detect_is_causal_mask", lambda mask, given=None, size=None: given is True)]
+        changed = [(Distribution, "_validate_args", False), (transformer, "_detect_is_causal_mask", lambda mask, given=None, size=None: given is True),
+                   (torch.nn.functional, "gaussian_nll_loss", unchecked), (_trace, "print", lambda *_text, **_how: None)]  # fmt: skip
+        _trace.print = print  # type: ignore[attr-defined]
+        logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+        logger.addFilter(_is_told)
         before = [(owner, name, getattr(owner, name)) for owner, name, _new in changed if hasattr(owner, name)]
         for owner, name, new in changed:
             if hasattr(owner, name):
@@ -153,8 +170,14 @@ def _without_checks() -> Iterator[None]:
                 warnings.filterwarnings("ignore", r"The tensor attributes? \S*\._flat_weights\[", UserWarning)
                 yield
         finally:
+            logger.removeFilter(_is_told)
             for owner, name, old in before:
                 setattr(owner, name, old)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    """All but what from_torch's own message says better."""
+    return not str(record.msg).startswith("Unable to find user code")
 
 
 def _restore(before: List[Tuple[Any, Any]]) -> None:

@@ -263,6 +263,34 @@ def test_a_file_is_read_without_asking_for_each_records_fields(tmp_path, monkeyp
     assert [str(node) for node in read.graph.nodes] == [str(node) for node in program.graph.nodes]
 
 
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutions_with_weights_of_each_sample(dims, instance):
+    """As StyleGAN has them: one convolution with as many groups as there are samples."""
+    convolution, size = (F.conv1d, [9]) if dims == 1 else (F.conv2d, [7, 6])
+
+    def function(x, weight):
+        batch, channels = x.shape[:2]
+        made = convolution(x.reshape(1, batch * channels, *size), weight.reshape(batch * 5, channels, *[3] * dims), stride=2, padding=1, groups=batch)
+        return made.view(batch, 5, *made.shape[2:])
+
+    given = [(some(batch, 4, *size), some(batch, 5, 4, *[3] * dims)) for batch in (3, 1, 4)]
+    rows = torch.export.Dim("rows", max=16)
+    check(Of(lambda x, weight: function(x, weight)), given[0], instance, given[1:], dynamic_shapes=(({0: rows}, {0: rows}),))
+
+
+def test_the_gaussian_likelihood_is_not_checked(instance):
+    layer, likelihood, any_ = torch.nn.GaussianNLLLoss(full=True, reduction="none"), F.gaussian_nll_loss, torch.any
+    check(Of(lambda x, y: (layer(x, y, y.exp()), F.gaussian_nll_loss(x, y, x.abs()), (x > 0).any())), (some(3, 4), some(3, 4)), instance)
+    assert F.gaussian_nll_loss is likelihood and torch.any is any_
+
+
+def test_what_torch_cannot_export_is_said_in_one_line_alone(capfd):
+    """torch prints the graph so far, of many lines."""
+    with pytest.raises(UnsupportedOperations, match="aten.item.default x1: a branch, .* depends on the content of a tensor: .*x.sum.* > 0"):
+        convert(Of(lambda x: x + 1 if x.sum() > 0 else x), (some(3, 4),))
+    assert capfd.readouterr() == ("", "")
+
+
 def test_distributions_and_decoders(instance):
     """torch.distributions check their numbers, and a decoder looks whether its mask is causal,
     which torch does not export; the switch is as it was afterwards."""

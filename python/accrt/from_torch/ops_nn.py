@@ -161,10 +161,11 @@ def _ungrouped(x: Value) -> Value:
 
 @lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """One of one dimension is one of two, of height 1; of integers products."""
+    """One of one dimension is one of two, of height 1; of integers, or in as many
+    groups as the call says, it is products."""
     x, weight = lo.value(x), lo.value(weight)
     dims = weight.rank - 2
-    if x.dtype not in FLOATS:
+    if x.dtype not in FLOATS or not isinstance(groups, int):
         return conv3d(lo, x, weight, bias, stride, padding, dilation, groups)
     strides, dilations, pads = windows.each(stride, dims), windows.each(dilation, dims), _conv_pads(weight.shape[2:], padding, dilation)
     unbatched = x.rank == dims + 1

@@ -40,7 +40,8 @@ def _nothing_where(x: Value, at: int, index: Value) -> Value:
 def _products(x: Value, at: int, index: Value, source: Value) -> Value:
     """For each place of x the product of the elements that go there, 1 where none does. Elements
     are sorted by their places, so the last product of each place is that of all of its elements."""
-    kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype  # what lies between may be beyond their range
+    # what lies between may be beyond the range of 16 bits
+    kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
     places, order = index.to_copy("i64").sort(at)
     factors = _cut(source, index).gather(at, order)
     factors = factors if factors.dtype == kind else factors.to_copy(kind)

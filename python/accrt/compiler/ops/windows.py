@@ -228,10 +228,12 @@ def by_channel(x: Value, item: Value) -> Value:
     return item.view([1, -1, *[1] * (x.rank - 2)])
 
 
-def convolved(x: Value, weight: Value, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Value:
+def convolved(x: Value, weight: Value, strides: Sequence[int], dilations: Sequence[int], groups: Size) -> Value:
     """A convolution of any number of dimensions as a product: each place of the kernel gives
     columns. A kernel that does not overlap itself takes a view of the input."""
     kernel = [int(size) for size in weight.shape[2:]]
+    if not isinstance(groups, int):
+        return _in_groups(x, weight, kernel, strides, dilations, groups)
     channels, outputs, dims = int(weight.shape[1]) * groups, int(weight.shape[0]), len(kernel)
     if groups == channels == outputs:
         return _depthwise(x, weight, kernel, strides, dilations)
@@ -246,6 +248,18 @@ def convolved(x: Value, weight: Value, strides: Sequence[int], dilations: Sequen
     parts = [channels_last(part) for _place, part in taps(x, kernel, strides, dilations)]
     matrix = weight.permute([0, *range(2, 2 + dims), 1]).view([outputs, -1])
     return channels_first((cat(parts, dims + 1) if len(parts) > 1 else parts[0]).linear(matrix))
+
+
+def _in_groups(x: Value, weight: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], groups: Size) -> Value:
+    """In as many groups as the call says, such as one for each sample: products of matrices, one
+    for each group."""
+    batch, own, outputs = x.shape[0], weight.shape[1], ex.simplify(ex.constant(weight.shape[0]) // groups)
+    parts = [part for _place, part in taps(x, kernel, strides, dilations)]
+    sizes = parts[0].shape[2:]
+    columns = cat([part.view([batch, groups, own, 1, ex.product(sizes)]) for part in parts], 3)
+    columns = columns.view([batch, groups, ex.simplify(ex.constant(own) * len(parts)), ex.product(sizes)])
+    made = weight.view([1, groups, outputs, columns.shape[2]]).expand([batch, groups, outputs, columns.shape[2]]).matmul(columns)
+    return made.view([batch, weight.shape[0], *sizes])
 
 
 def _depthwise(x: Value, weight: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Value:
