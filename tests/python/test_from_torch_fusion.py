@@ -60,6 +60,7 @@ def kernels(module):
 X, WIDE = (2, 4, 6, 6), (2, 8, 6, 6)
 IN, OUT = "permute", "permute"  # into the order of channels last, and back
 #: What is left of a chain. Work before and after a kernel that takes none of it is one kernel each.
+#: Lookups are part of the work, and "staged" is a reduction with the work before and behind it.
 CHAINS = {
     "conv": (lambda m, x: F.gelu(m.conv(x)), (X,), [IN, "conv_packed", OUT]),
     "conv, added, activation": (lambda m, x, y: F.relu(m.conv(x) + y), (X, WIDE), [IN, IN, "conv_packed", OUT]),
@@ -71,26 +72,26 @@ CHAINS = {
     "conv, group norm, activation": (lambda m, x: F.silu(m.group(m.each(x))), (X,), [IN, "window", "group_norm_last", OUT]),
     "conv, group norm, added, activation": (lambda m, x: F.relu(m.group(m.each(x)) + x), (X,), [IN, "window", "group_norm_last", OUT]),
     "bits, comparisons, casts, whole numbers": (lambda m, x: ((((x > 0).int() * 7 - (x > 1).int() * 9) // 2 % 4 & 3) | 4).float() * x.floor(), (X,), ["elementwise"]),
-    "sum": (lambda m, x: F.relu((x * 2 + 1).sum(1)) - 1, (X,), ["elementwise", "sum", "elementwise"]),
-    "index": (lambda m, x: F.relu((x * 2 + 1)[m.places[0, 0, 0, :2]]) - 1, ((6, 4),), ["elementwise", "index_select", "elementwise"]),
+    "sum": (lambda m, x: F.relu((x * 2 + 1).sum(1)) - 1, (X,), ["staged"]),
+    "index": (lambda m, x: F.relu((x * 2 + 1)[m.places[0, 0, 0, :2]]) - 1, ((6, 4),), ["elementwise"]),
     "transposed": (lambda m, x: F.relu(m.up(x)), (X,), [IN, "conv_packed", "permute", "elementwise", OUT]),
     "linear": (lambda m, x: F.gelu(m.linear(x)), (X,), ["matmul_packed"]),
     "pad": (lambda m, x: F.relu(F.pad(x * 2 + 1, (1, 2), value=3.0)) - 1, (X,), [*["elementwise"] * 3, "cat", "elementwise"]),
     "roll": (lambda m, x: F.relu((x * 2 + 1).roll(1, 3)) - 1, (X,), ["elementwise", "cat", "elementwise"]),
     "sort": (lambda m, x: F.relu((x * 2 + 1).sort(-1)[0]) - 1, (X,), ["elementwise", "sort", "elementwise"]),
     "topk": (lambda m, x: F.relu((x * 2 + 1).topk(3)[0]) - 1, (X,), ["elementwise", "topk", "elementwise"]),
-    "argmax": (lambda m, x: (x * 2 + 1).abs().argmax(-1) * 2 + 1, (X,), ["elementwise", "argmax", "elementwise"]),
-    "nearest": (lambda m, x: F.relu(F.interpolate(x * 2 + 1, scale_factor=2)) - 1, (X,), ["elementwise", "elementwise", "index_select", "index_select", "elementwise"]),
+    "argmax": (lambda m, x: (x * 2 + 1).abs().argmax(-1) * 2 + 1, (X,), ["staged"]),
+    "nearest": (lambda m, x: F.relu(F.interpolate(x * 2 + 1, scale_factor=2)) - 1, (X,), ["elementwise", "elementwise"]),
     "max_pool": (lambda m, x: F.relu(F.max_pool2d(x * 2 + 1, 2)), (X,), ["elementwise", IN, "window", OUT]),
     "avg_pool": (lambda m, x: F.relu(F.avg_pool2d(x * 2 + 1, 2)), (X,), ["elementwise", IN, "window", OUT]),
-    "adaptive_pool": (lambda m, x: F.relu(F.adaptive_avg_pool2d(x * 2 + 1, 1)) - 1, (X,), ["elementwise", "mean", "elementwise"]),
+    "adaptive_pool": (lambda m, x: F.relu(F.adaptive_avg_pool2d(x * 2 + 1, 1)) - 1, (X,), ["staged"]),
     "group_norm": (lambda m, x: F.silu(m.group(x * 2 + 1)) - 1, (X,), ["elementwise", "layer_norm", "elementwise"]),
     "instance_norm": (lambda m, x: F.silu(m.instance(x * 2 + 1)) - 1, (X,), ["elementwise", "layer_norm", "elementwise"]),
     "layer_norm": (lambda m, x: F.silu(m.layer(x * 2 + 1)) - 1, (X,), ["elementwise", "layer_norm", "elementwise"]),
     "softmax": (lambda m, x: F.softmax(x * 2 + 1, -1) * 3 - 1, (X,), ["elementwise", "softmax", "elementwise"]),
     "scatter": (lambda m, x: F.relu((x * 2 + 1).scatter(3, m.places, x * 2 + 1)) - 1, (X,), ["elementwise", "scatter", "elementwise"]),
     "index_put": (lambda m, x: F.relu((x * 2 + 1).index_put((m.places[0, 0, 0, 4:],), x * 2 + 1, accumulate=True)) - 1, (X,), ["elementwise", "scatter", "elementwise"]),
-    "cumsum": (lambda m, x: F.relu((x * 2 + 1).cumsum(1)) - 1, (X,), ["elementwise", "cumsum", "elementwise"]),
+    "cumsum": (lambda m, x: F.relu((x * 2 + 1).cumsum(1)) - 1, (X,), ["staged"]),
     "cat": (lambda m, x: F.relu(torch.cat([x * 2 + 1, x], 1)) - 1, (X,), ["elementwise", "cat", "elementwise"]),
 }  # fmt: skip
 

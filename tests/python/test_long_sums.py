@@ -22,7 +22,7 @@ MOST, LEAST = 6e-6, 2e-6
 UNIT = 2.0**-24
 #: Terms that are one chain of additions at most: of products and windows (BLOCK_K of gemm_core.h
 #: and grouped.c, BLOCK of window.c), of products whose operands are gathered or widened (SLICE_K of
-#: gemm_core.h), and of sums, whose chains are joined in double (BLOCK of reduce.c).
+#: gemm_core.h), and of sums, whose chains are joined in double (BLOCK of reduce.h).
 CHAIN, SLICE, SUM_CHAIN = 4096, 192, 1024
 
 

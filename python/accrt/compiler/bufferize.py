@@ -19,6 +19,7 @@ from .expr import Expr, Size
 from .declared import DTYPE_BYTES, State, TensorType
 from .ir import Block, Function, IRError, Op, Value
 from .verifier import late_symbols
+from .kernels.elementwise import Program
 from .kernels.kerneldef import Launch, TensorSpec
 from .passes.rewrite import uses
 
@@ -618,9 +619,10 @@ class _Bufferizer:
 
     def _name(self, op: Op) -> str:
         short = op.name.rpartition(".")[2]
+        if op.name == "accrt.staged":
+            short = "+".join([*_work_of(op.attrs["before"]), op.attrs["core"].rpartition(".")[2], *_work_of(op.attrs["after"])][:6])
         if op.name == "accrt.elementwise":
-            names = ["index_select" if n.op == "take" else n.op for n in op.attrs["program"].nodes if n.op not in ("input", "const", "symbol", "index")]
-            short = "+".join(names[:6]) or "fill"
+            short = "+".join(_work_of(op.attrs["program"])[:6]) or "fill"
         if op.name == "accrt.kernel":  # its user's
             kernel = op.attrs["kernel"]
             short = (kernel.cuda or kernel).name if self.family == "cuda" else kernel.name
@@ -806,6 +808,11 @@ def _are_apart(a: Place, b: Place) -> bool:
     """Whether one is proved to end before the other begins."""
     (first, size), (second, more) = a.range(), b.range()
     return ex.proved_less_equal(ex.simplify(ex.constant(first) + size), second) or ex.proved_less_equal(ex.simplify(ex.constant(second) + more), first)
+
+
+def _work_of(program: Program) -> List[str]:
+    """Names of what a program does."""
+    return ["index_select" if n.op == "take" else n.op for n in program.nodes if n.op not in ("input", "const", "symbol", "index")]
 
 
 def _guards(function: Function) -> Dict[str, Expr]:

@@ -108,6 +108,9 @@ def program_text(program: Program) -> str:
     for node in program.nodes:
         if node.op == "input":
             texts.append(f"x{node.value}")
+        elif node.op == "take":
+            index, axes = node.value
+            texts.append(f"x{index}[{', '.join(f'{axis}: {texts[a]}' for axis, a in zip(axes, node.args))}]")
         elif node.op == "const":
             texts.append(f"{node.value!r}")
         elif node.op in ("symbol", "scalar"):

@@ -286,13 +286,22 @@ class _Run:
     # -- what passes make
 
     def _accrt_elementwise(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
-        program, shape = op.attrs["program"], self._shape(op.result, inductions)
-        inputs = [self.of(v) for v in op.operands]
         symbols = [self.size(s, inductions) for s in op.attrs["symbols"]]
+        return self._program(op, op.attrs["program"], [self.of(v) for v in op.operands], symbols, self._shape(op.result, inductions))
+
+    def _accrt_staged(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        at, inputs = op.attrs, [self.of(v) for v in op.operands]
+        before, after = ([self.size(s, inductions) for s in at[name]] for name in ("before_symbols", "after_symbols"))
+        shape = tuple(self.size(s, inductions) for s in at["shape"])
+        (made,) = self._program(op, at["before"], inputs[: at["count"]], before, shape)
+        core = np.asarray(ops.OPS[at["core"]].reference(made, **at["core_attrs"]))
+        return self._program(op, at["after"], [core, *inputs[at["count"] :]], after, core.shape)
+
+    def _program(self, op: Op, program: Any, inputs: List[np.ndarray], symbols: List[int], shape: Any) -> List[np.ndarray]:
         values: List[np.ndarray] = []
         for node in program.nodes:
             values.append(self._node(op, node, values, inputs, symbols, shape))
-        return [np.ascontiguousarray(np.broadcast_to(values[i], shape)).astype(NUMPY[program.nodes[i].dtype]) for i in program.outputs]
+        return [np.array(np.broadcast_to(values[i], shape), NUMPY[program.nodes[i].dtype]) for i in program.outputs]
 
     def _node(self, op: Op, node: Any, values: List[np.ndarray], inputs: Any, symbols: Any, shape: Any) -> np.ndarray:
         from .passes.fuse import ATEN_OF
@@ -300,6 +309,8 @@ class _Run:
         kind = NUMPY[node.dtype]
         if node.op == "input":
             return inputs[node.value]
+        if node.op == "take":
+            return self._taken(op, inputs[node.value[0]], node.value[1], [values[i] for i in node.args], shape)
         if node.op in ("const", "symbol"):
             return np.asarray(symbols[node.value] if node.op == "symbol" else node.value).astype(kind)
         if node.op == "index":
@@ -313,6 +324,19 @@ class _Run:
         aten = ATEN_OF[node.op]
         attrs = {"approximate": "tanh"} if node.op == "gelu_tanh" else {}
         return np.asarray(ops.OPS[aten].reference(*args, **attrs)).astype(kind)
+
+    @staticmethod
+    def _taken(op: Op, x: np.ndarray, axes: Sequence[int], places: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+        looked_up = dict(zip(axes, places))
+        index: List[np.ndarray] = []
+        for axis, size in enumerate(x.shape):
+            place = looked_up.get(axis)
+            if place is None:
+                place = np.arange(size).reshape([size] + [1] * (x.ndim - 1 - axis))
+            elif place.size and (place.min() < 0 or place.max() >= size):
+                raise IRError(f"{op.where}: an index is outside an axis of size {size}")
+            index.append(np.broadcast_to(place.astype(np.int64), shape))
+        return x[tuple(index)]
 
     def _accrt_pack(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         """[k, n] as [panels, k, columns of a panel], the last panel padded with zeros."""

@@ -24,7 +24,7 @@ from . import ops
 from .declared import TensorType
 from .ir import IRError, Op
 from .verifier import late_symbols
-from .kernels import attention, conv, elementwise, gradients, lora, matmul, ordering, packed, paged, sampling, scan, tensor_ops
+from .kernels import attention, conv, elementwise, fused, gradients, lora, matmul, ordering, packed, paged, sampling, scan, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -329,8 +329,28 @@ def _reduce(kind: str) -> Rule:
     return lower_reduce
 
 
-for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min")):
-    _rule("aten." + _name)(_reduce(_kind))
+#: What kernels call reductions.
+REDUCTIONS = {"aten.sum": "sum", "aten.mean": "mean", "aten.amax": "max", "aten.amin": "min", "aten.argmax": "argmax"}
+for _name, _kind in REDUCTIONS.items():
+    if _kind != "argmax":
+        _rule(_name)(_reduce(_kind))
+
+
+@_rule("accrt.staged")
+def _staged(op: Op, operands: Specs, results: Specs) -> Lowering:
+    at, count = op.attrs, op.attrs["count"]
+    work = fused.Work(
+        at["before"], at["after"], tuple(s.dtype for s in operands[:count]), tuple(s.dtype for s in operands[count:]), at["before_symbols"], at["after_symbols"]
+    )
+    axes, core = ops.axes_of(at["core_attrs"]["dim"], len(at["shape"])) if at["core"] != "aten.cumsum" else (), ops.core_type(op).dtype
+    given = (at["shape"], operands[:count], operands[count:], results[0])
+    if at["core"] == "aten.cumsum":
+        made = fused.lower_cumsum(work, core, given[0], ops.axis_of(at["core_attrs"]["dim"], len(at["shape"])), *given[1:])
+    else:
+        made = fused.lower_reduce(REDUCTIONS[at["core"]], work, core, given[0], axes, *given[1:])
+    bindings = {f"x{i}": ("in", i) for i in range(count)}
+    bindings.update({f"z{i}": ("in", count + i) for i in range(len(operands) - count)})
+    return Lowering(made, {**bindings, "out": OUT})
 
 
 @_rule("aten.argmax")
@@ -638,7 +658,9 @@ def may_share(op: Op, index: int) -> bool:
     """Whether the result may overwrite operand `index` where it lies (same type, same strides)."""
     if op.name in PRODUCTS:
         return index == 3
-    return op.name in IN_PLACE and (index == 0 or op.name == "accrt.elementwise")
+    if op.name == "accrt.elementwise":
+        return not op.attrs["program"].takes()
+    return op.name in IN_PLACE and index == 0
 
 
 def explain(op: Op, operands: Specs, results: Specs, error: Exception) -> IRError:

@@ -46,8 +46,12 @@ class Node:
 
     Sources: input (value: index of the input), const (value: a number), scalar (value: index of a
     run-time scalar of `dtype`), symbol (value: index of a run-time int64 expression; dtype i64),
-    index (the linear index of the element, i64). All else is named in UNARY, BINARY, COMPARE,
+    index (the linear index of the element, i64), take. All else is named in UNARY, BINARY, COMPARE,
     LOGICAL, BITWISE, SHIFTS, or is where, clamp or cast.
+
+    take reads an input through an index map. Its value is (index of the input, axes), and its
+    arguments are the places along these axes, integers. Along its other axes the input is read as
+    it broadcasts to the shape. A place outside the axis fails the dispatch.
     """
 
     op: str
@@ -65,8 +69,12 @@ class Program:
     outputs: Tuple[int, ...]
 
     def count(self, op: str) -> int:
-        """Number of inputs, scalars or symbols."""
+        """Number of scalars or symbols."""
         return 1 + max((node.value for node in self.nodes if node.op == op), default=-1)
+
+    def takes(self) -> Dict[int, Tuple[int, ...]]:
+        """Inputs that are read through an index map, and the axes along which they are."""
+        return dict(node.value for node in self.nodes if node.op == "take")
 
 
 def _float_call(name: str) -> Callable[[str, str], str]:
@@ -128,7 +136,7 @@ _FLOAT_ONLY = set(UNARY) - {"neg", "abs", "relu"}
 # Cost in units of a simple vector operation, for choosing how much one workgroup does.
 _COST = {
     "exp": 16, "expm1": 20, "log": 18, "log1p": 26, "tanh": 24, "erf": 26, "erfc": 26, "atan": 40, "gelu": 30, "gelu_tanh": 24, "silu": 22, "sigmoid": 20, "sin": 40,
-    "cos": 40, "pow": 90, "sqrt": 6, "rsqrt": 12, "div": 6, "reciprocal": 6,
+    "cos": 40, "pow": 90, "sqrt": 6, "rsqrt": 12, "div": 6, "reciprocal": 6, "take": 8,
 }  # fmt: skip
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -273,10 +281,21 @@ def verify(program: Program) -> None:
         if any(not 0 <= arg < at for arg in node.args):
             raise ValueError(f"{where}: arguments {node.args} are not earlier nodes")
         types = [program.nodes[arg].dtype for arg in node.args]
-        _verify_types(where, node, types)
+        if node.op == "take":
+            _verify_take(where, node, types)
+        else:
+            _verify_types(where, node, types)
     for output in program.outputs:
         if not 0 <= output < len(program.nodes):
             raise ValueError(f"output {output} is no node")
+
+
+def _verify_take(where: str, node: Node, types: List[str]) -> None:
+    _input, axes = node.value
+    if not axes or len(types) != len(axes):
+        raise ValueError(f"{where}: {len(types)} places along axes {axes}")
+    if any(dtype not in INTEGERS for dtype in types):
+        raise ValueError(f"{where}: places of {types}, integers are needed")
 
 
 def _verify_types(where: str, node: Node, types: List[str]) -> None:
@@ -318,17 +337,19 @@ def _store(dtype: str, value: str) -> str:
 _PLACE = {"0": "{0}[0]", "1": "{0}[i]", "s": "{0}[i * {0}_step]"}
 
 
-def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequence[str]) -> str:
+def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequence[str], name: str = "row") -> str:
     """The inner loop: `n` elements with known stride classes (0, 1 or s for any) of inputs, then
     outputs."""
-    inputs = len(input_dtypes)
+    inputs, takes = len(input_dtypes), program.takes()
     output_dtypes = [program.nodes[index].dtype for index in program.outputs]
     args = ["int64_t n", "int64_t first", "const accrt_kernel_imports_t* imports"]
     args += [f"const {STORAGE[dtype]}* x{i}, int64_t x{i}_step" for i, dtype in enumerate(input_dtypes)]
     args += [f"{STORAGE[dtype]}* y{i}, int64_t y{i}_step" for i, dtype in enumerate(output_dtypes)]
     args += [f"{COMPUTE[dtype]} c{i}" for i, dtype in enumerate(_scalar_dtypes(program))]
     args += [f"int64_t n{i}" for i in range(program.count("symbol"))]
-    before, body = [], []
+    args += [f"int64_t {name}" for i, axes in takes.items() for name in _take_names(i, axes)]
+    args += ["const accrt_kernel_workgroup_t* workgroup"] if takes else []
+    before, body, once, staged = [], [], set(), []
     for at, node in enumerate(program.nodes):
         target = body
         if node.op == "input":
@@ -343,17 +364,85 @@ def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequen
             text, target = f"n{node.value}", before
         elif node.op == "index":
             text = "first + i"
+        elif node.op == "take" and once.issuperset(node.args):
+            before += [*_checks(node), f"const __typeof__(x{node.value[0]}) t{at} = x{node.value[0]} + ({_offset(node)});"]
+            text = _load(node.dtype, _PLACE[classes[node.value[0]]].format(f"t{at}").replace(f"t{at}_step", f"x{node.value[0]}_step"))
+            target = before if classes[node.value[0]] == "0" else body
+        elif node.op == "take":
+            staged.append(at)
+            text = _load(node.dtype, f"t{at}[i - block]")
         else:
             text = _expression(program, node)
+            if takes and once.issuperset(node.args):
+                target = before
+        once |= {at} if target is before else set()
         target.append(f"const {COMPUTE[node.dtype]} v{at} = {text};")
     for i, index in enumerate(program.outputs):
         dtype = output_dtypes[i]
         body.append(f"{_PLACE[classes[inputs + i]].format(f'y{i}')} = {_store(dtype, f'v{_unrounded(program, index)}')};")
-    lines = ["static void row(" + ", ".join(args) + ") {"]
+    lines = [f"static {'int32_t' if takes else 'void'} {name}(" + ", ".join(args) + ") {"]
     lines += [f"  {line}" for line in before]
-    lines += ["  INDEPENDENT", "  for (int64_t i = 0; i < n; i++) {"]
-    lines += [f"    {line}" for line in body]
-    return "\n".join(lines + ["  }", "}"])
+    if staged:
+        lines += _in_blocks(program, classes, body, staged)
+    else:
+        lines += ["  INDEPENDENT", "  for (int64_t i = 0; i < n; i++) {"]
+        lines += [f"    {line}" for line in body]
+        lines += ["  }"]
+    return "\n".join(lines + (["  return KERNEL_OK;"] if takes else []) + ["}"])
+
+
+def _in_blocks(program: Program, classes: Sequence[str], body: Sequence[str], staged: Sequence[int]) -> List[str]:
+    """The loop of a row in blocks. What is looked up element by element is first collected, and
+    checked, in a loop of its own; the loop behind it vectorizes."""
+    needed = set(staged)
+    for at in range(len(program.nodes) - 1, -1, -1):
+        needed.update(program.nodes[at].args if at in needed else ())
+    read = {arg for at in needed for arg in program.nodes[at].args}
+    statement = {line.partition(" = ")[0]: line for line in body}
+    lines = []
+    for at in sorted(needed):
+        node = program.nodes[at]
+        name = f"const {COMPUTE[node.dtype]} v{at}"
+        if at in staged:
+            i = node.value[0]
+            step = {"0": "", "1": " + i", "s": f" + i * x{i}_step"}[classes[i]]
+            lines += [*_checks(node), f"t{at}[i - block] = x{i}[{_offset(node)}{step}];"]
+        lines += [statement[name]] if name in statement and at in read else []
+    return [
+        *(f"  {STORAGE[program.nodes[at].dtype]} t{at}[{_BLOCK}];" for at in staged),
+        f"  for (int64_t block = 0; block < n; block += {_BLOCK}) {{",
+        f"    const int64_t end = min_i64(block + {_BLOCK}, n);",
+        "    for (int64_t i = block; i < end; i++) {",
+        *(f"      {line}" for line in lines),
+        "    }",
+        "    INDEPENDENT",
+        "    for (int64_t i = block; i < end; i++) {",
+        *(f"      {line}" for line in body),
+        "    }",
+        "  }",
+    ]
+
+
+def _take_names(i: int, axes: Sequence[int]) -> List[str]:
+    """Parameters of an input that is read through an index map: for each axis its stride and
+    size."""
+    return [f"x{i}_{kind}{axis}" for axis in axes for kind in "gm"]
+
+
+#: Elements of a row that are looked up together.
+_BLOCK = 256
+
+
+def _checks(node: Node) -> List[str]:
+    """Statements that leave the row where a place of a take is outside."""
+    i, axes = node.value
+    places = [(f"(int64_t)v{arg}", f"x{i}_m{axis}") for arg, axis in zip(node.args, axes)]
+    return [f"if (UNLIKELY((uint64_t){place} >= (uint64_t){size})) return outside(workgroup, {place}, {size});" for place, size in places]
+
+
+def _offset(node: Node) -> str:
+    i, axes = node.value
+    return " + ".join(f"(int64_t)v{arg} * x{i}_g{axis}" for arg, axis in zip(node.args, axes))
 
 
 def _unrounded(program: Program, index: int) -> int:
@@ -390,7 +479,16 @@ ALWAYS_INLINE uint64_t pow_unsigned(uint64_t base, uint64_t power) {
   return result;
 }""",
     **{f"clamp_{T}": f"CLAMP({T})" for T in ("int16_t", "uint16_t", "uint64_t")},
+    "outside": """
+static __attribute__((noinline)) int32_t outside(const accrt_kernel_workgroup_t* workgroup, int64_t place, int64_t size) {
+  fail_message(workgroup, "index % is outside an axis of size %", place, size);
+  return KERNEL_ERROR_INDEX;
+}""",
 }
+
+
+def _helpers(rows: str) -> List[str]:
+    return [_HELPERS, *(more for name, more in _MORE_HELPERS.items() if name + "(" in rows)]
 
 
 def _params(program: Program, rank: int, input_dtypes: Sequence[str]) -> Tuple[Param, ...]:
@@ -403,18 +501,19 @@ def _params(program: Program, rank: int, input_dtypes: Sequence[str]) -> Tuple[P
     else:
         params += [symbol(f"x{i}_s0") for i in range(inputs)] + [symbol(f"y{i}_s0") for i in range(outputs)]
     params += [symbol(f"n{i}") for i in range(program.count("symbol"))]
+    params += [symbol(name) for i, axes in program.takes().items() for name in _take_names(i, axes)]
     params += [scalar(f"c{i}", dtype) for i, dtype in enumerate(_scalar_dtypes(program))]
     return layout(params)
 
 
-def _struct_text(params: Sequence[Param], types: Mapping[str, str]) -> str:
+def _struct_text(params: Sequence[Param], types: Mapping[str, str], name: str = "row_params_t") -> str:
     members = []
     for param in params:
         if param.kind == "buffer":
             members.append(f"{'const ' if param.access == 'read' else ''}{types[param.name]}* {param.name};")
         else:
             members.append(f"{types.get(param.name, 'int64_t')} {param.name};")
-    return "typedef struct {\n  " + "\n  ".join(members) + "\n} row_params_t;"
+    return "typedef struct {\n  " + "\n  ".join(members) + f"\n}} {name};"
 
 
 def _entry_text(program: Program, rank: int, inputs: int, chunk: int) -> str:
@@ -444,7 +543,12 @@ def _entry_text(program: Program, rank: int, inputs: int, chunk: int) -> str:
         call += [f"p->{name} + ({offset})", f"p->{name}_s{rank - 1}"]
     call += [f"p->c{i}" for i in range(len(_scalar_dtypes(program)))]
     call += [f"p->n{i}" for i in range(program.count("symbol"))]
-    lines += [f"    row({', '.join(call)});", "    at += count;", "  }", "  return KERNEL_OK;", "}"]
+    call += [f"p->{name}" for i, axes in program.takes().items() for name in _take_names(i, axes)]
+    if program.takes():
+        lines += [f"    int32_t status = row({', '.join([*call, 'workgroup'])});", "    if (UNLIKELY(status)) return status;"]
+    else:
+        lines += [f"    row({', '.join(call)});"]
+    lines += ["    at += count;", "  }", "  return KERNEL_OK;", "}"]
     return "\n".join(lines)
 
 
@@ -464,9 +568,8 @@ def make_kernel(program: Program, rank: int, input_dtypes: Sequence[str], classe
     types.update({f"c{i}": COMPUTE[dtype] for i, dtype in enumerate(_scalar_dtypes(program))})
     chunk = chunk_elements(program)
     row = _row_function(program, classes, input_dtypes)
-    helpers = [_HELPERS, *(more for name, more in _MORE_HELPERS.items() if name + "(" in row)]
     text = "\n".join(
-        ['#include "vmath.h"', *helpers, _struct_text(params, types), row, _entry_text(program, rank, len(input_dtypes), chunk), ""]
+        ['#include "vmath.h"', *_helpers(row), _struct_text(params, types), row, _entry_text(program, rank, len(input_dtypes), chunk), ""]
     )  # fmt: skip
     ops = [node.op for node in program.nodes if node.op not in ("input", "const", "scalar", "symbol")]
     digest = hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -551,6 +654,14 @@ def _times(stride: Any, size: Any) -> Any:
     return 0 if ex.is_static(stride) and stride == 0 else stride * size
 
 
+def _without(spec: TensorSpec, axes: Sequence[int]) -> TensorSpec:
+    """An operand as it is walked beside axes along which its places are looked up."""
+    if not axes:
+        return spec
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(spec.shape))
+    return TensorSpec(spec.dtype, shape, tuple(0 if axis in axes else stride for axis, stride in enumerate(spec.strides)))
+
+
 def stride_class(stride: Any) -> str:
     return str(stride) if ex.is_static(stride) and stride in (0, 1) else "s"
 
@@ -564,8 +675,9 @@ def lower(
 ) -> Launch:
     """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the
     same shape."""
-    shape = outputs[0].shape
-    walked = [broadcast_strides(spec, shape) for spec in inputs] + [list(spec.strides) for spec in outputs]
+    shape, takes = outputs[0].shape, program.takes()
+    given = [_without(spec, takes.get(i, ())) for i, spec in enumerate(inputs)]
+    walked = [broadcast_strides(spec, shape) for spec in given] + [list(spec.strides) for spec in outputs]
     joined_shape, joined = collapse(shape, walked)
     classes = [stride_class(strides[-1]) for strides in joined]
     kernel = make_kernel(program, len(joined_shape), [spec.dtype for spec in inputs], classes)
@@ -575,4 +687,7 @@ def lower(
         values.update({f"{name}_s{axis}": stride for axis, stride in enumerate(strides)})
     values.update({f"n{i}": value for i, value in enumerate(symbols)})
     values.update({f"c{i}": value for i, value in enumerate(scalars)})
+    for i, axes in takes.items():
+        values.update({f"x{i}_g{axis}": inputs[i].strides[axis] for axis in axes})
+        values.update({f"x{i}_m{axis}": inputs[i].shape[axis] for axis in axes})
     return launch(kernel, {name: BufferArg(name) for name in names}, values)

@@ -12,7 +12,7 @@ from .kerneldef import entry_source, KernelDef, Launch, TensorSpec, launch, layo
 _FLOATS = ("f16", "bf16", "f32")
 
 
-def _three(what: str, shape: Tuple[Any, ...], axis: int, *strides: Tuple[Any, ...]) -> Tuple[List[Any], List[List[Any]]]:
+def three_sides(what: str, shape: Tuple[Any, ...], axis: int, *strides: Tuple[Any, ...]) -> Tuple[List[Any], List[List[Any]]]:
     """Sizes of what is before an axis, of the axis, and of what is behind it; strides likewise.
     ValueError: they are not one axis each."""
     sides, steps = [], []
@@ -25,7 +25,7 @@ def _three(what: str, shape: Tuple[Any, ...], axis: int, *strides: Tuple[Any, ..
     return [sides[0], shape[axis], sides[1]], [[steps[0][i], s[axis], steps[1][i]] for i, s in enumerate(strides)]
 
 
-def _pieces(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+def lines_grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
     return (ex.maximum(ex.minimum(v["outer"] * ex.ceildiv(v["inner"], 64), 64), 1), 1, 1)
 
 
@@ -34,12 +34,12 @@ def cumsum_kernel(x: str, out: str) -> KernelDef:
     names = "outer n inner x_outer x_n x_inner out_outer out_n out_inner".split()
     name = f"cumsum_{x}"
     producer = entry_source("cumsum.c", "cumsum_params_t", name, X_TAG=x, OUT_TAG=out, SUM="double" if out.startswith(("f", "bf")) else "uint64_t" if x == "u64" else "int64_t")
-    return KernelDef(name, "cumsum", producer, layout([reads("x"), writes("out")] + [symbol(n) for n in names]), _pieces)
+    return KernelDef(name, "cumsum", producer, layout([reads("x"), writes("out")] + [symbol(n) for n in names]), lines_grid)
 
 
 def lower_cumsum(x: TensorSpec, out: TensorSpec, axis: int) -> Launch:
     """Operands: x, out."""
-    (outer, n, inner), (xs, outs) = _three("cumsum", x.shape, axis, x.strides, out.strides)
+    (outer, n, inner), (xs, outs) = three_sides("cumsum", x.shape, axis, x.strides, out.strides)
     values = {"outer": outer, "n": n, "inner": inner, **_named("x", "outer n inner", xs), **_named("out", "outer n inner", outs)}
     return launch(cumsum_kernel(x.dtype, out.dtype), {"x": "x", "out": "out"}, values)
 
@@ -68,7 +68,7 @@ def sort_kernel(x: str) -> KernelDef:
 
 def lower_sort(x: TensorSpec, values: TensorSpec, places: TensorSpec, axis: int, descending: bool) -> Launch:
     """Operands: x, values, places."""
-    sizes, steps = _three("sort", x.shape, axis, x.strides, values.strides, places.strides)
+    sizes, steps = three_sides("sort", x.shape, axis, x.strides, values.strides, places.strides)
     given: Dict[str, Any] = {"outer": sizes[0], "n": sizes[1], "inner": sizes[2], "descending": int(descending)}
     for name, step in zip(("x", "values", "places"), steps):
         given.update(_named(name, "outer n inner", step))
@@ -82,7 +82,7 @@ def scatter_kernel(x: str, index: str, add: bool) -> KernelDef:
     params = layout([reads("x"), reads("index"), reads("source"), writes("out")] + [symbol(n) for n in names])
     name = f"scatter_{'add_' if add else ''}{x}_{index}"
     producer = entry_source("scatter_to.c", "scatter_to_params_t", name, X_TAG=x, INDEX_TAG=index, ADD=str(int(add)))
-    return KernelDef(name, "scatter", producer, params, _pieces)
+    return KernelDef(name, "scatter", producer, params, lines_grid)
 
 
 def lower_scatter(x: TensorSpec, index: TensorSpec, source: TensorSpec, out: TensorSpec, axis: int, add: bool) -> Launch:
@@ -91,7 +91,7 @@ def lower_scatter(x: TensorSpec, index: TensorSpec, source: TensorSpec, out: Ten
     count = index.shape[-1] if index.rank < x.rank else index.shape[axis]
     if index.rank < x.rank:
         index = TensorSpec(index.dtype, source.shape, tuple(index.strides[0] if d == axis else 0 for d in range(x.rank)))
-    sizes, steps = _three("scatter", x.shape, axis, x.strides, out.strides, index.strides, source.strides)
+    sizes, steps = three_sides("scatter", x.shape, axis, x.strides, out.strides, index.strides, source.strides)
     values: Dict[str, Any] = {"outer": sizes[0], "size": sizes[1], "inner": sizes[2], "count": count}
     for name, middle, step in zip(("x", "out", "index", "source"), ("size", "size", "count", "count"), steps):
         values.update(_named(name, f"outer {middle} inner", step))

@@ -97,12 +97,12 @@ def reduce_kernel(op: str, x: str, out: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in _REDUCE_NAMES])
     name = f"reduce_{op}_{x}_{out}"
     producer = entry_source("reduce.c", "reduce_params_t", name, X_TAG=x, OUT_TAG=out, OP=op.upper())
+    return KernelDef(name, op, producer, params, reduce_grid)
 
-    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-        pieces = v["k0"] * v["k1"] * ex.ceildiv(v["k2"], 128)
-        return (ex.maximum(ex.minimum(pieces, 64), 1), 1, 1)
 
-    return KernelDef(name, op, producer, params, grid)
+def reduce_grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+    pieces = v["k0"] * v["k1"] * ex.ceildiv(v["k2"], 128)
+    return (ex.maximum(ex.minimum(pieces, 64), 1), 1, 1)
 
 
 def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> Launch:

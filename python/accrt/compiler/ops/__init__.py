@@ -16,5 +16,6 @@ from . import (
     resampling, sampling, scans, serving, shapes, special, upsampling,
 )  # fmt: skip
 from .attention import causal_offset, window_mask
+from .lowered import core_type
 from .schema import OPS, OpDef, axes_of, axis_of, build, define, infer, states_of
 from .shapes import cat, slice_bounds

@@ -5,19 +5,45 @@ from __future__ import annotations
 
 from .. import expr as ex
 from ..declared import TensorType
-from ..ir import IRError, Op
+from ..ir import IRError, Op, Value
 from .indexing import check_index
-from .schema import broadcast, define, need_same, Types
+from .schema import broadcast, define, need_same, OPS, Types
 
 
 @define("accrt.elementwise(Tensor[] inputs, program, symbols)")
 def _infer_elementwise(op: Op) -> Types:
-    """A fused chain: `program` (kernels/elementwise.py) over inputs that broadcast to `shape`."""
+    """A fused chain: `program` (kernels/elementwise.py) over inputs that broadcast to `shape`.
+    Those that it takes do so with 1 for the axes along which they are taken."""
     program, shape = op.attrs["program"], op.attrs["shape"]
-    for value in op.operands:
-        for a, b in zip(broadcast([value.shape, shape]), shape):
+    takes = program.takes()
+    for index, value in enumerate(op.operands):
+        own = tuple(1 if axis in takes.get(index, ()) else size for axis, size in enumerate(value.shape))
+        for a, b in zip(broadcast([own, shape]), shape):
             need_same(a, b, "element-wise input")
     return [TensorType(program.nodes[index].dtype, shape) for index in program.outputs]
+
+
+@define("accrt.staged(Tensor[] inputs, core, core_attrs, before, before_symbols, after, after_symbols, shape, count)")
+def _infer_staged(op: Op) -> Types:
+    """A reduction or running sum `core` of what the program `before` makes of the first `count`
+    inputs, which broadcast to `shape`; and the program `after`, whose input 0 is the result, and
+    whose others are the other inputs."""
+    at = op.attrs
+    for value in op.operands[: at["count"]]:
+        for a, b in zip(broadcast([value.shape, at["shape"]]), at["shape"]):
+            need_same(a, b, "input of a reduction")
+    core = core_type(op)
+    for value in op.operands[at["count"] :]:
+        for a, b in zip(broadcast([value.shape, core.shape]), core.shape):
+            need_same(a, b, "input behind a reduction")
+    return [TensorType(at["after"].nodes[at["after"].outputs[0]].dtype, core.shape)]
+
+
+def core_type(op: Op) -> TensorType:
+    """Of the result between the two programs of an accrt.staged."""
+    at = op.attrs
+    made = Value(op.block.function, TensorType(at["before"].nodes[at["before"].outputs[0]].dtype, at["shape"]))
+    return OPS[at["core"]].infer(Op(at["core"], [made], at["core_attrs"], op.block))[0]
 
 
 @define("accrt.pack(Tensor self)")

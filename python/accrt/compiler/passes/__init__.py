@@ -18,10 +18,12 @@ from .decompose import decompose
 from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
+from .lookups import form_lookups
 from .lora import join_adapters
 from .matmul import merge_linears, pack_weights
 from .quantized import lower_quantized, quantize_weights
 from .snapshot import snapshot_views
+from .stage import stage_reductions
 from .states import scatter_states
 from .steps import join_step_ends
 from .tidy import clone, tidy
@@ -36,11 +38,13 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("merge_linears", merge_linears),
     ("join_adapters", join_adapters),
     ("form_convolutions", form_convolutions),
+    ("form_lookups", form_lookups),
     ("decompose", decompose),
     ("pack_weights", pack_weights),
     ("tidy", tidy),
     ("fuse_epilogues", fuse_epilogues),
     ("fuse_elementwise", fuse_elementwise),
+    ("stage_reductions", stage_reductions),
     ("hoist_constants", hoist_constants),
     ("tidy", tidy),
 )
@@ -66,7 +70,7 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("join_products", join_products),
     ("join_turned_products", join_turned_products),
     ("join_step_ends", join_step_ends),
-    ("fuse_elementwise", fuse_elementwise),
+    ("fuse_elementwise", functools.partial(fuse_elementwise, family="cuda")),
     ("hoist_constants", hoist_constants),
     ("tidy", tidy),
 )
@@ -97,6 +101,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapter_halves", "join_adapters", "join_products", "join_rotations", "join_step_ends", "join_turned_products", "lower_precision",
-    "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "form_lookups", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapter_halves", "join_adapters", "join_products", "join_rotations", "join_step_ends", "join_turned_products", "lower_precision",
+    "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "stage_reductions", "tidy",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from .. import ops
 from ..ir import Function, Module, Op, Value
 from ..kernels import elementwise as ew
 from ..select import PRODUCTS
+from . import lookups
 from .rewrite import constant_derived, rewrite, uses
 from .tidy import remove_unused, rewrite_tidily
 
@@ -101,10 +102,10 @@ def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:
 # ---- Element-wise chains -------------------------------------------------------------------------
 
 
-def fuse_elementwise(module: Module) -> None:
+def fuse_elementwise(module: Module, family: str = "host") -> None:
     for function in module.functions.values():
         _as_programs(function)
-        _merge(function)
+        _merge(function, family)
         _join_all(function)
         remove_unused(function)
 
@@ -159,43 +160,111 @@ def _clamp(op: Op, nodes: List[ew.Node]) -> List[ew.Node]:
     return nodes if at else nodes + [ew.Node("cast", op.result.dtype, (0,))]
 
 
-def _merge(function: Function) -> None:
+def _merge(function: Function, family: str = "host") -> None:
     """Producers move into their only consumer; what needs no input (numbers, positions) into every
-    one."""
+    one. On hosts lookups are read through: they count as element-wise work."""
     used = uses(function)
     pending = {id(block): list(block.ops) for block in function.body.blocks()}
+    gone: Dict[int, Op] = {}  # operations that moved into another one, and which
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
+        is_lookup = family == "host" and op.name in lookups.LOOKUPS
+        if is_lookup and _reads_work(op, used):
+            operands, program, symbols = lookups.parts_of(op)
+            op.name, op.operands, op.attrs = "accrt.elementwise", operands, {"program": program, "symbols": symbols, "shape": op.result.shape}
         if op.name != "accrt.elementwise":
             return None
         for _round in range(MAX_NODES):
-            tries = (_try(op, i, used, pending[id(op.block)]) for i in range(len(op.operands)))
+            tries = (_try(op, i, used, pending[id(op.block)], family, gone) for i in range(len(op.operands)))
             merged = next((m for m in tries if m), None)
             if merged is None:
                 break
-            op.operands, op.attrs["program"], op.attrs["symbols"] = merged
+            producer, (op.operands, op.attrs["program"], op.attrs["symbols"]) = merged
+            gone[id(producer)] = op
         return None
 
     rewrite(function, visit)
 
 
-def _try(op: Op, index: int, used: Dict[int, List[Op]], ops_before: Sequence[Op]) -> Optional[Tuple[List[Value], ew.Program, Tuple[Any, ...]]]:
+def _try(
+    op: Op, index: int, used: Dict[int, List[Op]], ops_before: Sequence[Op], family: str, gone: Dict[int, Op]
+) -> Optional[Tuple[Op, lookups.Parts]]:  # fmt: skip
     value = op.operands[index]
     producer = value.op
-    if producer is None or producer.name != "accrt.elementwise" or producer.block is not op.block:
+    if producer is None or producer.block is not op.block:
         return None
-    free = not producer.operands
-    inner = producer.attrs["program"]
-    positions = any(node.op == "index" for node in inner.nodes)
-    same = ex.same_shape(value.shape, op.attrs["shape"])
-    cheap = len(producer.operands) <= 2 and all(node.op in CHEAP for node in inner.nodes)
-    alone = all(user is op for user in used[id(value)])
-    if (positions and not same) or not (free or (alone and (same or cheap))):
+    inner = _parts(producer, family)
+    if inner is None:
         return None
-    operands, program, symbols = _inlined(op, index, producer)
+    alone = all(user is op or inner[1].takes() and _is_now(user, op, gone) for user in used[id(value)])
+    pays = _pays_through if index in op.attrs["program"].takes() else _pays
+    if not pays(op, index, inner, alone):
+        return None
+    operands, program, symbols = _inlined(op, index, inner)
     if len(operands) > MAX_INPUTS or len(program.nodes) > MAX_NODES or moves_past_write(producer, op, ops_before):
         return None
-    return operands, program, symbols
+    if program.takes() and not _has_room(operands, program, op):
+        return None
+    return producer, (operands, program, symbols)
+
+
+def _parts(op: Optional[Op], family: str) -> Optional[lookups.Parts]:
+    """What an operation calculates if it is work by element, as a lookup is on hosts."""
+    if op is not None and op.name == "accrt.elementwise":
+        return op.operands, op.attrs["program"], op.attrs["symbols"]
+    return lookups.parts_of(op) if op is not None and family == "host" and op.name in lookups.LOOKUPS else None
+
+
+def _is_now(user: Optional[Op], op: Op, gone: Dict[int, Op]) -> bool:
+    """Whether a use is one by `op`, or by what moved into it."""
+    while user is not op and user is not None:
+        user = gone.get(id(user))
+    return user is op
+
+
+def _pays(op: Op, index: int, inner: lookups.Parts, alone: bool) -> bool:
+    value = op.operands[index]
+    positions = any(node.op == "index" for node in inner[1].nodes)
+    same = ex.same_shape(value.shape, op.attrs["shape"])
+    cheap = len(inner[0]) <= 2 and all(node.op in CHEAP for node in inner[1].nodes)
+    if any(value is op.operands[taken] for taken in op.attrs["program"].takes()):
+        return False  # it is needed whole all the same
+    return not (positions and not same) and (not inner[0] or (alone and (same or cheap)))
+
+
+def _pays_through(op: Op, index: int, inner: lookups.Parts, alone: bool) -> bool:
+    """Whether what an operand is made by is better done at the places that are looked up: it is
+    cheap, or they are no more than all places."""
+    value, program = op.operands[index], op.attrs["program"]
+    takes = [node for node in program.nodes if node.op == "take" and node.value[0] == index]
+    if not alone or any(value is v for at, v in enumerate(op.operands) if at != index):
+        return False
+    if any(node.op == "index" for node in inner[1].nodes) or not lookups.is_varied(inner[0], takes[0].value[1], value.rank):
+        return False
+    if len(inner[0]) <= 3 and all(node.op in (*CHEAP, "take") for node in inner[1].nodes):
+        return True
+    needed = ex.simplify(ex.constant(ex.product(op.attrs["shape"])) * len(takes))
+    return ex.proved_less_equal(needed, ex.product(value.shape))
+
+
+def _reads_work(op: Op, used: Dict[int, List[Op]]) -> bool:
+    """Whether a lookup is better read through what makes the values that it looks up."""
+    source = op.operands[0]
+    inner = _parts(source.op, "host")
+    if inner is None or source.op.block is not op.block:
+        return False
+    operands, program, symbols = lookups.parts_of(op)
+    trial = Op("accrt.elementwise", operands, {"program": program, "symbols": symbols, "shape": op.result.shape}, op.block)
+    return _pays_through(trial, 0, inner, all(user is op for user in used[id(source)]))
+
+
+def _has_room(operands: Sequence[Value], program: ew.Program, op: Op) -> bool:
+    """Whether all parameters of a kernel fit, with a stride for each axis of each operand."""
+    rank = len(op.attrs["shape"])
+    tensors = len(operands) + len(program.outputs)
+    places = 2 * sum(len(axes) for axes in program.takes().values())
+    numbers = sum(node.op in ("const", "symbol", "scalar") for node in program.nodes)
+    return tensors * (rank + 1) + rank + places + numbers <= ew.MAX_PARAMS
 
 
 def moves_past_write(producer: Op, consumer: Op, ops_in_order: Sequence[Op]) -> bool:
@@ -217,39 +286,52 @@ def _numbered(node: ew.Node, nodes: List[ew.Node], known: Dict[Any, int]) -> int
     return known[key]
 
 
-def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program, Tuple[Any, ...]]:
-    outer, inner = op.attrs["program"], producer.attrs["program"]
-    gone = op.operands[index]
+def _inlined(op: Op, index: int, inner: lookups.Parts) -> lookups.Parts:
+    """The program of `op` with what makes one operand in its place: at each element, or at the
+    places that are looked up in it."""
+    outer, (inner_operands, made, inner_symbols) = op.attrs["program"], inner
+    gone, gone_axes = op.operands[index], outer.takes().get(index, ())
     operands: List[Value] = []
-    symbols = list(op.attrs["symbols"]) + list(producer.attrs["symbols"])
+    read_by: List[Tuple[int, ...]] = []  # for each operand the axes along which it is taken
+    symbols = list(op.attrs["symbols"]) + list(inner_symbols)
     nodes: List[ew.Node] = []
     known: Dict[Any, int] = {}
 
-    def operand_index(value: Value) -> int:
+    def operand_index(value: Value, axes: Sequence[int] = ()) -> int:
         for at, have in enumerate(operands):
-            if have is value:
+            if have is value and read_by[at] == tuple(axes):
                 return at
         operands.append(value)
+        read_by.append(tuple(axes))
         return len(operands) - 1
 
     def put(node: ew.Node) -> int:
         return _numbered(node, nodes, known)
 
-    def copy(program: ew.Program, values: Sequence[Value], first_symbol: int, inner_at: Optional[int]) -> Dict[int, int]:
+    def copy(program: ew.Program, values: Sequence[Value], first_symbol: int, inner_at: Optional[int], read: Any) -> Dict[int, int]:
         places: Dict[int, int] = {}
         for at, node in enumerate(program.nodes):
+            args = tuple(places[a] for a in node.args)
             if node.op == "input":
                 value = values[node.value]
                 replaced = inner_at is not None and value is gone
-                places[at] = inner_at if replaced else put(ew.Node("input", node.dtype, (), operand_index(value)))
+                places[at] = inner_at if replaced else read(value, node.dtype)
+            elif node.op == "take":
+                value, axes = values[node.value[0]], node.value[1]
+                if program is outer and gone_axes and value is gone:
+                    there = lookups.through(axes, args, gone.rank, put, operand_index)
+                    places[at] = copy(made, inner_operands, len(op.attrs["symbols"]), None, there)[made.outputs[0]]
+                else:
+                    places[at] = read(value, node.dtype, axes, args)
             elif node.op == "symbol":
                 places[at] = put(ew.Node("symbol", node.dtype, (), node.value + first_symbol))
             else:
-                places[at] = put(ew.Node(node.op, node.dtype, tuple(places[a] for a in node.args), node.value))
+                places[at] = put(ew.Node(node.op, node.dtype, args, node.value))
         return places
 
-    inside = copy(inner, producer.operands, len(op.attrs["symbols"]), None)
-    outside = copy(outer, op.operands, 0, inside[inner.outputs[0]])
+    whole = lookups.through((), (), 0, put, operand_index)
+    inside = None if gone_axes else copy(made, inner_operands, len(op.attrs["symbols"]), None, whole)[made.outputs[0]]
+    outside = copy(outer, op.operands, 0, inside, whole)
     return operands, ew.Program(tuple(nodes), tuple(outside[i] for i in outer.outputs)), tuple(symbols)
 
 
@@ -303,7 +385,7 @@ def _neighbours(op: Op, used: Dict[int, List[Op]]) -> List[Op]:
 def _may_join(first: Op, second: Op, order: Dict[int, int], used: Dict[int, List[Op]], derived: Dict[int, List[str]]) -> bool:
     if first.block is not second.block or order[id(first)] > order[id(second)] or not first.operands:
         return False
-    if not ex.same_shape(first.attrs["shape"], second.attrs["shape"]):
+    if not ex.same_shape(first.attrs["shape"], second.attrs["shape"]) or first.attrs["program"].takes() or second.attrs["program"].takes():
         return False
     # What may be written meanwhile, or is calculated when the program is made, stays apart.
     if any(id(v) in derived for v in (*first.results, *second.results)) or any(_may_change(v) for v in (*first.operands, *second.operands)):
