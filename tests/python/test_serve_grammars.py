@@ -27,6 +27,7 @@ serve_http.need_server()
 import accrt  # noqa: E402
 from accrt import _limited, serve  # noqa: E402
 from accrt.serve import grammar, parameters, turns  # noqa: E402
+from accrt.serve.text import ChatTemplate  # noqa: E402
 
 SEED = rotation.SEED
 WHOLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}, "required": ["name", "age"],
@@ -333,6 +334,27 @@ def test_requests_with_one_new_schema_are_all_answered(workers):
         answers = together(server, [{"response_format": form}] * 64)
         assert [answer.status for answer in answers] == [200] * 64
         assert {answer.json["choices"][0]["text"].strip() for answer in answers} <= {'"left"', '"right"'}
+
+
+def test_a_request_that_waits_for_its_grammar_is_made_once(monkeypatch):
+    """In its turn it is only given to the engine: the messages become tokens before it waits."""
+    pytest.importorskip("llguidance")
+    made, render = [], ChatTemplate.render
+
+    def counted(self, messages, extra=None):
+        made.append(messages[0]["content"])
+        return render(self, messages, extra)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
+    with served(workers=2) as server:
+        clients = [server.connect() for _ in range(8)]
+        for i, client in enumerate(clients):
+            path, said = ("chat/completions", {"messages": [{"role": "user", "content": str(i)}]}) if i % 2 else ("responses", {"input": str(i)})
+            client.sendall(post(f"/v1/{path}", {**said, "guided_regex": "[a-d]{9}"}))
+        for client in clients:
+            with client:
+                assert Answer(read_all(client)).status == 200
+    assert sorted(made) == [str(i) for i in range(8)]
 
 
 def test_requests_with_as_many_new_grammars_are_all_answered():

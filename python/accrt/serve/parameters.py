@@ -488,6 +488,11 @@ class Request:
             self.struct.embed, self.struct.embed_dimensions = embed.kind, embed.dimensions
             self.struct.flags |= embed.flags
 
+    def constrain(self, constraint: Any) -> None:
+        """The text has to be what this Constraint lets through; None: anything may come."""
+        self._kept = (*self._kept, constraint)
+        self.struct.constraint = constraint.handle if constraint is not None else None
+
     @property
     def adapter(self) -> Optional[str]:
         """The name of the LoRA adapter that it asks for."""

@@ -11,7 +11,7 @@ import re
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import requests
-from .parameters import BadParameter, flag, shown, text, whole
+from .parameters import BadParameter, Grammar, flag, shown, text, whole
 from .text import Text
 
 #: What belongs to answers that are stored, or to tools and models that are not here: only what asks
@@ -54,8 +54,12 @@ def response(given: Dict[str, Any], model_text: Text, models: Sequence[str], now
     asked = {name: value for name, value in given.items() if name not in _OWN and name not in _MISSING and name not in _IGNORED}
     asked.update(messages=messages, max_completion_tokens=given.get("max_output_tokens"), response_format=_format(given.get("text")), tools=_tools(given.get("tools")),
                  tool_choice=_choice(given.get("tool_choice")), reasoning_effort=_effort(given.get("reasoning")), **_logprobs(given))  # fmt: skip
+
+    def constrain_as_response(grammar: Optional[Grammar]) -> Any:
+        return constrain(grammar and grammar._replace(parameter=_as_response(grammar.parameter, places)))
+
     try:
-        work = requests.chat(asked, model_text, models, now_ns, constrain)
+        work = requests.chat(asked, model_text, models, now_ns, constrain_as_response)
     except BadParameter as error:
         raise _renamed(error, lambda words: _as_response(words, places)) from None
     return work._replace(members=_members(given))

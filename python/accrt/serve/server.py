@@ -21,7 +21,7 @@ from . import options as given_options
 from . import requests, responses
 from .adapters import Adapters
 from .engine import Engine, now_ns
-from .grammar import Constraint, NotCompiled
+from .grammar import NotCompiled
 from .parameters import BadParameter, Grammar, Limits, json_words, shown
 from .text import Text, TokenizerError, limited
 from .turns import contained, Turns
@@ -220,9 +220,6 @@ class Server(Handle):
         try:
             with json_words():
                 (work or self._answer)(job)
-        except NotCompiled as error:
-            key = error.key
-            self._serve(job, lambda job: self._wait(job, key))
         except BadParameter as error:
             code = error.code
             fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
@@ -243,47 +240,46 @@ class Server(Handle):
             fail(job, 500, "the server failed at this request", None, "internal")
             traceback.print_exc()
 
-    def _wait(self, job: Any, grammar: Hashable) -> None:
-        """Has it answered by another thread, when its grammar's turn has come."""
-        begin = now_ns()
+    def _wait(self, job: Any, work: requests.Work, grammar: Optional[Grammar], key: Hashable) -> None:
+        """Has it begun by another thread, when its grammar's turn has come."""
 
         def answer(now: bool) -> None:
             self._serve(job, lambda job: compiled(job, now))
 
         def compiled(job: Any, now: bool) -> None:
+            if info_of(job).left:  # nothing is compiled for it
+                return fail(job, 499, "the client has left", None, None)
             try:
-                self._answer(job, begin, now)
+                self._begin(job, work, grammar, now)
             except NotCompiled:  # also by the one whose turn this was
                 refuse()
 
         def refuse() -> None:
             fail(job, 503, "the grammars of other requests take long to compile: try again later", None, "overloaded")
 
-        if not self._turns.wait(grammar, answer, refuse):
+        if not self._turns.wait(key, answer, refuse):
             fail(job, 429, "as many requests wait for new grammars as may", None, "overloaded")
 
-    def _answer(self, job: Any, begin: Optional[int] = None, now: bool = False) -> None:
-        """Times count from `begin`, or from now. Not `now`: a grammar that is not compiled yet is
-        NotCompiled."""
+    def _begin(self, job: Any, work: requests.Work, grammar: Optional[Grammar], now: bool) -> None:
+        """Not `now`: a grammar that is not compiled yet is NotCompiled."""
+        constraint = self.engine.constraint(grammar, now)
+        for request in work.requests:
+            request.constrain(constraint)
+        start(job, work)
 
-        def constrain(grammar: Optional[Grammar]) -> Optional[Constraint]:
-            return self.engine.constraint(grammar, now)
-
-        info = _ffi.accrt_http_job_info()
-        check(lib.accrt_http_job_info(job, ctypes.byref(info)))
-        if begin is None:
-            begin = now_ns()
-        elif info.left:  # nothing is compiled for it
-            return fail(job, 499, "the client has left", None, None)
+    def _answer(self, job: Any) -> None:
+        info, begin = info_of(job), now_ns()
+        # at most one, which is compiled when all else is known
+        grammars: List[Optional[Grammar]] = []
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self.names, begin, constrain)
+            work = requests.chat(given, self._text, self.names, begin, grammars.append)
             names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_RESPONSE:
-            work = responses.response(given, self._text, self.names, begin, constrain)
+            work = responses.response(given, self._text, self.names, begin, grammars.append)
             names = "input", "max_output_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self.names, begin, constrain)
+            work = requests.completion(given, self._text, self.names, begin, grammars.append)
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
@@ -295,7 +291,14 @@ class Server(Handle):
             work = requests.embed(given, self._text, self.names, begin, self.engine.model.info["embedding_size"], self.engine.max_queued)
             names = "input", ""
         self._check(work, *names)
-        return start(job, work)
+        grammar = grammars[0] if grammars else None
+        try:
+            self._begin(job, work, grammar, now=False)
+        except NotCompiled as error:
+            key = error.key
+        else:
+            return
+        self._wait(job, work, grammar, key)
 
     def _check(self, work: requests.Work, prompt: str, max_tokens: str) -> None:
         """What the engine would refuse, with the names that the client knows."""
@@ -333,6 +336,12 @@ class Server(Handle):
                 return fail(job, 404, error.message, "lora_name", "model_not_found")
         text = f"Success: LoRA adapter '{name}' {'added' if loads else 'removed'} successfully.".encode()
         check(lib.accrt_http_answer(job, 200, b"text/plain; charset=utf-8", text, len(text)))
+
+
+def info_of(job: Any) -> Any:
+    info = _ffi.accrt_http_job_info()
+    check(lib.accrt_http_job_info(job, ctypes.byref(info)))
+    return info
 
 
 def start(job: Any, work: requests.Work) -> None:

@@ -1,7 +1,8 @@
 """The server's requests with new grammars, which wait here until a thread compiles their grammar.
 
 A worker of the server never waits for a grammar. Requests with the same grammar have one turn
-together. The oldest turn comes first.
+together. The oldest turn comes first. A request that waits is complete but for its grammar: in its
+turn it is only given to the engine, so the requests of a turn run together.
 """
 
 from __future__ import annotations
