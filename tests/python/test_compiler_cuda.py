@@ -60,7 +60,7 @@ def test_every_operation_has_cuda_kernels():
 
 
 #: What passes of hosts alone make: packed weights.
-HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed"}
+HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed", "accrt.staged"}
 
 
 def test_whatever_hosts_have_a_kernel_for_has_one_on_cuda():
