@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import math
+import pathlib
 import random
 import subprocess
 import sys
@@ -625,6 +626,36 @@ def test_two_who_come_at_once_make_it_once(tmp_path, cache, weights):
     for thread in threads:
         thread.join()
     assert made == [True] * 3
+
+
+def test_who_waits_for_another_process_says_so(tmp_path, cache, weights):
+    """It said nothing for as long as the other one compiled."""
+    import fcntl
+
+    class Said:
+        def __init__(self):
+            self.parts, self.waits = [], threading.Event()
+
+        def __call__(self, what, seconds):
+            self.parts.append(what)
+
+        def begins(self, what):
+            self.parts.append(what)
+            self.waits.set()
+
+    folder, said, made = tiny.write_folder(tmp_path / "m", LLAMA, weights), Said(), []
+    bundle = pathlib.Path(models.open(folder, targets=TARGETS).bundle)
+    content = bundle.read_bytes()
+    bundle.unlink()
+    with open(bundle.parent / "lock", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=lambda: made.append(models.open(folder, targets=TARGETS, progress=said).info["cached"]))
+        waiting.start()
+        found = said.waits.wait(60)
+        bundle.write_bytes(content)
+        bundle.chmod(0o600)
+    waiting.join()
+    assert found and made == [True] and said.parts[1:] == ["waiting for another process that makes this bundle", "found it in the cache"]
 
 
 def test_a_tokenizer_of_a_gguf_file_lies_beside_its_bundle(tmp_path, cache, weights):

@@ -285,7 +285,11 @@ def _cached_or_built(
     _need_private(folder)
     lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            clock.begins("waiting for another process that makes this bundle")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         path = os.path.join(folder, "model.accx")
         if signed and os.path.isfile(path) and _whole(path) is not None:
             clock.done("found it in the cache")
