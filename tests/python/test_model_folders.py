@@ -605,6 +605,21 @@ def test_an_option_that_is_not_there_is_said_in_one_line(capsys):
     assert ended.value.code == 2 and capsys.readouterr().err == "python -m accrt.models: unrecognized arguments: --max-positon 64; is it --max-position?\n"
 
 
+@pytest.mark.parametrize("said, number", [
+    ("0", 0), ("4294967296", 1 << 32), ("4096M", 1 << 32), ("4G", 1 << 32), ("4GiB", 1 << 32), ("3K", 3072), ("2T", 1 << 41), (str((1 << 64) - 1), (1 << 64) - 1),
+    *((wrong, None) for wrong in ("", "G", "4GB", "4 G", "-4G", "1.5G", "4g", "16777216T", str(1 << 64), "lots", "٤G")),
+])  # fmt: skip
+def test_numbers_of_bytes_may_have_units(capsys, said, number):
+    from accrt.serve.command import _parser
+
+    if number is not None:
+        assert _parser().parse_args(["simulated:", f"--kv-bytes={said}"]).kv_bytes == number
+        return
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["simulated:", f"--kv-bytes={said}"])
+    assert f"--kv-bytes: {said!r} is not a number of bytes, such as 4294967296, 4096M or 4G" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["numpy", "xxhash"])
 def test_a_package_that_is_missing_is_named(tmp_path, cache, weights, name):
     folder = tiny.write_folder(tmp_path / "tiny", LLAMA, weights)

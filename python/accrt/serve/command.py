@@ -31,6 +31,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _bytes(text: str) -> int:
+    """A number of bytes, which may end with a unit."""
+    found = re.fullmatch(r"([0-9]{1,20})(?:([KMGT])(?:iB)?)?", text)
+    number = int(found[1]) << 10 * " KMGT".index(found[2] or " ") if found is not None else 1 << 64
+    if number >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 4294967296, 4096M or 4G (1 G is 1024 M)")
+    return number
+
+
 def _port(text: str) -> int:
     if not re.fullmatch(r"\d{1,5}", text) or int(text) >= 1 << 16:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to 65535")
@@ -75,7 +84,7 @@ def _unit(name: str, kind: type) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="accrt-serve", description="Serves a model over HTTP, with OpenAI's interface.",
-                    epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
+                    epilog="BYTES may have a unit: 4G is 4096M. docs/server.md describes answers, limits and metrics.")  # fmt: skip
     parser.add_argument("model", help="a folder with config.json, a .gguf file, or a bundle (.accx)")
     for title, options in (("server", server_module.OPTIONS), ("engine", engine_module.OPTIONS), ("model", load_module.OPTIONS)):
         group = parser.add_argument_group(title)
@@ -85,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
                 continue
             kind = type(default) if default is not None else str
             shown = f" (default: {default}{', also for 0' if name in server_module.ZEROS else ''})" if default not in (None, 0) else ""
-            read = _port if name == "port" else _READ[kind]
+            read = _port if name == "port" else _bytes if name.endswith("_bytes") else _READ[kind]
             group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=_unit(name, kind))
     parser.add_argument("--adapter", action="append", default=[], type=_adapter, metavar="NAME=FOLDER", help="a PEFT folder that is loaded at the start; may be given several times")
     parser.add_argument("--name", type=_name, help="the model's name in answers; default: that of its folder or file")
