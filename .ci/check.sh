@@ -346,7 +346,7 @@ check_openai() {
     skip "the packages openai, llguidance, prometheus_client, jinja2, numpy, xxhash and pytest could not be had"
   ensure_packages chromium
   in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py tests/python/test_serve_embeddings.py -k "openai or metrics or browser"
-  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_grammars.py tests/python/test_serve_tools.py tests/python/test_serve_chat.py
+  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_grammars.py tests/python/test_serve_tools.py tests/python/test_serve_chat.py tests/python/test_serve_responses.py
 }
 
 # Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are

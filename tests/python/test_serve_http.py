@@ -865,15 +865,15 @@ VALUES = [None, True, False, 0, 1, -1, 1.5, 1e308, 10**400, 2**31, 2**63, 2**64,
           [{"role": "assistant", "content": None, "tool_calls": {"a": 1}}], [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}],
           {"type": "function", "function": {"name": 5}}]  # fmt: skip
 BASES = {COMPLETIONS: {"prompt": "x", "max_tokens": 2}, CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}, "/v1/embeddings": {"input": "x"},
-         "/tokenize": {"prompt": "x"}, "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/nowhere"}, "/v1/unload_lora_adapter": {"lora_name": "a"}}  # fmt: skip
+         "/v1/responses": {"input": "x", "max_output_tokens": 2}, "/tokenize": {"prompt": "x"}, "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/nowhere"}, "/v1/unload_lora_adapter": {"lora_name": "a"}}  # fmt: skip
 
 
 def test_values_of_any_type_are_taken_or_refused_in_a_line():
     """Never a failure of the server's own."""
-    from accrt.serve import embedding, parameters, requests
+    from accrt.serve import embedding, parameters, requests, responses
 
     chance = random.Random(rotation.seed())
-    names = sorted({*parameters.PARAMETERS, *requests._SHARED, *requests._CHAT, *requests._COMPLETION, *requests._IGNORED, *requests._MISSING, *embedding.OWN,
+    names = sorted({*parameters.PARAMETERS, *requests._SHARED, *requests._CHAT, *requests._COMPLETION, *requests._IGNORED, *requests._MISSING, *responses._OWN, *responses._MISSING, *embedding.OWN,
                     "input", "encoding_format", "lora_name", "lora_path", "unknown"})  # fmt: skip
     with served(check_descriptors=False, model={"tool_parser": "hermes"}, adapter_loading=True) as server:
         for _ in range(1500):
