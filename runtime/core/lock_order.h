@@ -25,6 +25,7 @@
   X(COUNTERS, "an instance's groups of counters")                                                  \
   X(TRUST, "what an instance trusts")                                                              \
   X(CRYPTO, "an instance's libcrypto")                                                             \
+  X(EVENT_RECORD, "records of a driver's event, with the call of the driver")                      \
   X(EVENT, "an event")                                                                             \
   X(STREAM, "a stream")                                                                            \
   X(OBSERVER, "a device's observer")                                                               \

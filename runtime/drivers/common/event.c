@@ -36,6 +36,7 @@ ACCRT_RARE accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t fl
     }
   }
   accrt_object_init(&event->object);
+  accrt_mutex_init(&event->record_lock, ACCRT_LOCK_EVENT_RECORD);
   accrt_mutex_init(&event->lock, ACCRT_LOCK_EVENT);
   event->device = accrt_device_ref(device);
   event->flags = flags;
@@ -173,8 +174,9 @@ static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
   accrt_submit_held_t held;
   if (event->native == NULL || !stream->native || !accrt_submit_try_lock(stream, 0, &held))
     return false;
-  *out_status = stream->table->event_record(stream->queue, event->native);
   accrt_semaphore_t* old = NULL;
+  accrt_mutex_lock(&event->record_lock);
+  *out_status = stream->table->event_record(stream->queue, event->native);
   if (*out_status == ACCRT_OK) {
     accrt_mutex_lock(&event->lock);
     old = event->semaphore;
@@ -185,29 +187,37 @@ static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
     set_mode(event, ACCRT_EVENT_NATIVE);
     accrt_mutex_unlock(&event->lock);
   }
+  accrt_mutex_unlock(&event->record_lock);
   accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT);
   accrt_device_note_status(stream->device, *out_status);
   accrt_semaphore_unref(old);
   return true;
 }
 
-void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream) {
-  if (event->native == NULL || !stream->native)
-    return;
+/* The driver gets the record if it is still the latest one. Under the record lock. */
+static bool give_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream) {
+  ACCRT_ASSERT_HELD(&event->record_lock);
   accrt_mutex_lock(&event->lock);
   const bool latest = event->generation == generation;
   accrt_mutex_unlock(&event->lock);
+  return latest && stream->table->event_record(stream->queue, event->native) == ACCRT_OK;
+}
+
+void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream) {
+  if (event->native == NULL || !stream->native)
+    return;
   const accrt_error_t saved = *accrt_error_current();
-  if (!latest || stream->table->event_record(stream->queue, event->native) != ACCRT_OK) {
-    (void)accrt_error_restore(&saved);
-    return; /* the semaphore has it */
-  }
+  accrt_mutex_lock(&event->record_lock);
+  const bool given = give_late(event, generation, stream);
   accrt_mutex_lock(&event->lock);
-  if (event->generation == generation) {
+  if (given && event->generation == generation) {
     event->error.status = ACCRT_OK;
     set_mode(event, ACCRT_EVENT_NATIVE);
   }
   accrt_mutex_unlock(&event->lock);
+  accrt_mutex_unlock(&event->record_lock);
+  if (!given)
+    (void)accrt_error_restore(&saved); /* the semaphore has it */
 }
 
 /* `across`: an event of another device of the driver will do. */

@@ -543,6 +543,7 @@ struct accrt_event {
   accrt_device_t* device;
   uint32_t flags;
   accrt_driver_event_t* native; /* NULL: the driver has none */
+  accrt_mutex_t record_lock;    /* while the driver records it, and the event notes that */
   atomic_uint mode;             /* where the latest record is: written under the lock */
   accrt_mutex_t lock;
   /* under the lock */
