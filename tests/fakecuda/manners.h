@@ -23,7 +23,8 @@
 #include "../cts/operation.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define PATIENCE UINT64_C(30000000000)
+/* A wait that takes longer hangs. Tests with a thousand hand-overs share one processor at times. */
+#define PATIENCE UINT64_C(240000000000)
 #define ARGUMENT_SIZE ((uint32_t)sizeof(accrt_kernel_argument_t))
 #define BINDING_SIZE ((uint32_t)sizeof(accrt_binding_t))
 #define LOG_BYTES 4096u

@@ -11,7 +11,8 @@
 #include "accrt/accrt.h"
 #include "fakecuda.h"
 
-#define PATIENCE UINT64_C(30000000000)
+/* A wait that takes longer hangs. Tests with a thousand hand-overs share one processor at times. */
+#define PATIENCE UINT64_C(240000000000)
 
 static fakecuda_control_fn_t control;
 static fakecuda_count_fn_t count_of;
