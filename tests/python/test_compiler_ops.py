@@ -394,7 +394,7 @@ def test_every_operation_has_a_case():
         "accrt.step_product", "accrt.rope_scatter", "accrt.turned_product", "accrt.step_tokens", "accrt.walked_attention", "accrt.greedy",
         "accrt.lora_pair", "accrt.lora_pair2", "accrt.lora_pair3", "accrt.token_groups",
         # made by passes
-        "accrt.elementwise", "accrt.staged", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",
+        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last", "accrt.staged",
         # test_packed.py
         "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",
         "accrt.grouped_linear", "accrt.grouped_quantized",

@@ -76,8 +76,8 @@ CHAINS = {
     "index": (lambda m, x: F.relu((x * 2 + 1)[m.places[0, 0, 0, :2]]) - 1, ((6, 4),), ["elementwise"]),
     "transposed": (lambda m, x: F.relu(m.up(x)), (X,), [IN, "conv_packed", "permute", "elementwise", OUT]),
     "linear": (lambda m, x: F.gelu(m.linear(x)), (X,), ["matmul_packed"]),
-    "pad": (lambda m, x: F.relu(F.pad(x * 2 + 1, (1, 2), value=3.0)) - 1, (X,), [*["elementwise"] * 3, "cat", "elementwise"]),
-    "roll": (lambda m, x: F.relu((x * 2 + 1).roll(1, 3)) - 1, (X,), ["elementwise", "cat", "elementwise"]),
+    "pad": (lambda m, x: F.relu(F.pad(x * 2 + 1, (1, 2), value=3.0)) - 1, (X,), [*["elementwise"] * 3, "cat"]),
+    "roll": (lambda m, x: F.relu((x * 2 + 1).roll(1, 3)) - 1, (X,), ["elementwise", "elementwise", "cat"]),
     "sort": (lambda m, x: F.relu((x * 2 + 1).sort(-1)[0]) - 1, (X,), ["elementwise", "sort", "elementwise"]),
     "topk": (lambda m, x: F.relu((x * 2 + 1).topk(3)[0]) - 1, (X,), ["elementwise", "topk", "elementwise"]),
     "argmax": (lambda m, x: (x * 2 + 1).abs().argmax(-1) * 2 + 1, (X,), ["staged"]),
@@ -92,7 +92,7 @@ CHAINS = {
     "scatter": (lambda m, x: F.relu((x * 2 + 1).scatter(3, m.places, x * 2 + 1)) - 1, (X,), ["elementwise", "scatter", "elementwise"]),
     "index_put": (lambda m, x: F.relu((x * 2 + 1).index_put((m.places[0, 0, 0, 4:],), x * 2 + 1, accumulate=True)) - 1, (X,), ["elementwise", "scatter", "elementwise"]),
     "cumsum": (lambda m, x: F.relu((x * 2 + 1).cumsum(1)) - 1, (X,), ["staged"]),
-    "cat": (lambda m, x: F.relu(torch.cat([x * 2 + 1, x], 1)) - 1, (X,), ["elementwise", "cat", "elementwise"]),
+    "cat": (lambda m, x: F.relu(torch.cat([x * 2 + 1, x], 1)) - 1, (X,), ["elementwise", "cat"]),
 }  # fmt: skip
 
 

@@ -152,9 +152,19 @@ ALWAYS_INLINE void write_run(const reduce_params_t* p, const out_t* results, int
 #endif
 
 #if OP == ARGMAX
-/* The place of an element that is there. */
+/* The place of an element that is there; blocks are tested whole. */
 static int64_t find(const x_t* x, int64_t n, acc_t top, int64_t step) {
-  for (int64_t i = 0; i < n; i++) {
+  int64_t i = 0;
+  for (; step == 1 && i + LANES <= n; i += LANES) {
+    int there = 0;
+    for (int j = 0; j < LANES; j++) {
+      acc_t value = LOAD(X_TAG)(x[i + j]);
+      there |= (value == top) | (value != value);
+    }
+    if (there)
+      break;
+  }
+  for (; i < n; i++) {
     acc_t value = LOAD(X_TAG)(x[i * step]);
     if (top != top ? value != value : value == top)
       return i;

@@ -12,6 +12,7 @@ from ..ir import Function, Module, Op, Value
 from ..kernels import elementwise as ew
 from ..select import PRODUCTS
 from . import lookups
+from .parts import work_in_parts
 from .rewrite import constant_derived, rewrite, uses
 from .tidy import remove_unused, rewrite_tidily
 
@@ -105,6 +106,8 @@ def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:
 def fuse_elementwise(module: Module, family: str = "host") -> None:
     for function in module.functions.values():
         _as_programs(function)
+        if family == "host":
+            work_in_parts(function)
         _merge(function, family)
         _join_all(function)
         remove_unused(function)
