@@ -424,6 +424,13 @@ def test_plain_paths(server):
     assert Answer(server.raw(get("http://test/health?x=1"))).status == 200
 
 
+def test_a_predicted_text_changes_nothing(server):
+    """It would only make OpenAI's answers faster."""
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9, "seed": 3}
+    plain, predicted = [Answer(server.raw(post(CHAT, {**body, **more}))).json for more in ({}, {"prediction": {"type": "content", "content": "y"}})]
+    assert predicted["choices"] == plain["choices"]
+
+
 def test_a_base_url_without_v1_is_said(server):
     answer = Answer(server.raw(post("/chat/completions", {"messages": []})))
     assert answer.status == 404 and answer.error["code"] == "unknown_path" and "a client's base_url ends with /v1" in answer.error["message"]

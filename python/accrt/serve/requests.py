@@ -29,7 +29,7 @@ class Work(NamedTuple):
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
-_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "verbosity"}
+_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "verbosity", "prediction"}
 
 
 def _only(*values: Any, hint: str = "") -> Callable[[str, Any], None]:
@@ -43,7 +43,7 @@ def _only(*values: Any, hint: str = "") -> Callable[[str, Any], None]:
 #: Features that are not there: only what asks for nothing passes.
 _MISSING = {
     "functions": _only([], hint=": tools are"), "function_call": _only("none", "auto", hint=": tool_choice is"),
-    "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
+    "modalities": _only(["text"]), "audio": _only(),
     "web_search_options": _only(), "suffix": _only(""),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
