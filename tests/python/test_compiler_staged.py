@@ -64,6 +64,7 @@ GRAPHS = {
     "used twice": (lambda x: (lambda y: y.sum(-1, True) + y)(x * 2.0 + 1.0), [(5, "n")], ["elementwise", "sum", "elementwise"]),
     "of another shape": (lambda x: x.sum(-1, True) + x, [(5, "n")], ["sum", "elementwise"]),
     "one behind the other": (lambda x: ((x * 2.0).sum(-1) + 1.0).sum(0) * 3.0, [(5, "n")], ONE * 2),
+    "with work behind it, then used twice": (lambda x: (lambda y: y.relu() + y.cumsum(0))((x * 2.0).sum(-1) + 1.0), [(5, "n")], ["staged", "elementwise", "staged"]),
     "with nothing beside it": (lambda x: x.sum(-1), [(5, "n")], ["sum"]),
     "of numbers that know their place": (lambda x: (x.function.arange(x.shape[0]) * x).sum(-1), [(30,)], ["elementwise", "sum"]),
 }  # fmt: skip

@@ -26,7 +26,7 @@ class _Stage:
         self.function = function
         self.used, self.derived = uses(function), constant_derived(function)
         self.pending = {id(block): list(block.ops) for block in function.body.blocks()}
-        self.standing: Dict[int, Op] = {}  # of results made here: the operation that they stand for
+        self.standing: Dict[int, Op] = {}  # of results with no work behind them yet: what they stand for
 
     def run(self) -> None:
         rewrite_tidily(self.function, self._visit)
@@ -45,7 +45,7 @@ class _Stage:
         work = x.op
         if not _is_plain(work) or work.block is not op.block or x.rank == 0 or id(x) in self.derived:
             return None
-        if any(user is not op for user in self.used[id(x)]) or not ex.same_shape(x.shape, work.attrs["shape"]):
+        if any(user is not op for user in self.used.get(id(x), [None])) or not ex.same_shape(x.shape, work.attrs["shape"]):
             return None
         if moves_past_write(work, op, self.pending[id(op.block)]):
             return None
@@ -58,9 +58,11 @@ class _Stage:
             reduction = value.op
             if reduction is None or reduction.name not in (*CORES, "accrt.staged") or not ex.same_shape(value.shape, op.attrs["shape"]):
                 continue
-            # of the function as it was
-            stood = self.standing.get(id(value), reduction)
-            if reduction.block is not op.block or id(value) in self.derived or any(user is not op for user in self.used[id(stood.result)]):
+            # of the function as it was; a reduction that has work behind it takes no more
+            stood = self.standing.get(id(value)) if reduction.name == "accrt.staged" else reduction
+            if stood is None or reduction.block is not op.block or id(value) in self.derived:
+                continue
+            if any(user is not op for user in self.used.get(id(stood.result), [None])):
                 continue
             if reduction.name != "accrt.staged" and reduction.operands[0].rank == 0:
                 continue
