@@ -488,11 +488,6 @@ class Request:
             self.struct.embed, self.struct.embed_dimensions = embed.kind, embed.dimensions
             self.struct.flags |= embed.flags
 
-    def constrain(self, constraint: Any) -> None:
-        """The text has to be what this Constraint lets through; None: anything may come."""
-        self._kept = (*self._kept, constraint)
-        self.struct.constraint = constraint.handle if constraint is not None else None
-
     @property
     def adapter(self) -> Optional[str]:
         """The name of the LoRA adapter that it asks for."""
@@ -518,6 +513,12 @@ class Request:
                                f"{limits.longest}", "context_length_exceeded")  # fmt: skip
         if p["min_tokens"] > (room if most is None else most):
             raise BadParameter("min_tokens", f"min_tokens is {shown(p['min_tokens'])}, above {max_tokens}, which is {room if most is None else most}")
+
+
+def constrain(request: Request, constraint: Any) -> None:
+    """The text has to be what a Constraint lets through; None: anything may come."""
+    request._kept = (*request._kept, constraint)
+    request.struct.constraint = constraint.handle if constraint is not None else None
 
 
 def known_tokens(name: str, ids: Sequence[int], limits: Limits, what: str = "") -> None:

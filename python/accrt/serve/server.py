@@ -22,7 +22,7 @@ from . import requests, responses
 from .adapters import Adapters
 from .engine import Engine, now_ns
 from .grammar import NotCompiled
-from .parameters import BadParameter, Grammar, Limits, json_words, shown
+from .parameters import BadParameter, constrain, Grammar, Limits, json_words, shown
 from .text import Text, TokenizerError, limited
 from .turns import contained, Turns
 
@@ -264,7 +264,7 @@ class Server(Handle):
         """Not `now`: a grammar that is not compiled yet is NotCompiled."""
         constraint = self.engine.constraint(grammar, now)
         for request in work.requests:
-            request.constrain(constraint)
+            constrain(request, constraint)
         start(job, work)
 
     def _answer(self, job: Any) -> None:
