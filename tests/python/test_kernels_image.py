@@ -170,6 +170,38 @@ def test_an_error_in_a_users_kernel_shows_the_compilers_message():
         image.build_image([small_kernel("wrong", body="return undeclared_name;")], AVAILABLE[0])
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64" or "x86-64-v3" not in AVAILABLE, reason="needs a compiler for x86-64")
+def test_a_compiler_that_crashes_is_asked_for_less(tmp_path, monkeypatch):
+    """A compiler that crashes at -O3 alone: the kernel is built. One that always does: an error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = tmp_path / "cc"
+    for crash, built in (('*" -O2 "*', True), ("nothing", False)):
+        command.write_text(f"""#!/bin/sh
+case " $* " in *" -c "*) case " $* " in {crash}) ;; *) echo "unit.c:1:1: internal compiler error: in extract_insn" >&2; exit 1;; esac;; esac
+exec {image.find_compiler("x86-64-v3").command[0]} "$@"
+""")
+        command.chmod(0o755)
+        monkeypatch.setenv("ACCRT_KERNEL_CC_X86_64", str(command))
+        image.find_compiler.cache_clear()
+        try:
+            kernels = [small_kernel("built" if built else "refused")]
+            if built:
+                assert image.build_image(kernels, "x86-64-v3")
+            else:
+                with pytest.raises(image.ImageError, match="internal compiler error"):
+                    image.build_image(kernels, "x86-64-v3")
+        finally:
+            monkeypatch.delenv("ACCRT_KERNEL_CC_X86_64")
+            image.find_compiler.cache_clear()
+
+
+def test_errors_come_before_warnings():
+    """However many warnings there are: a message is cut."""
+    body = "".join(f"\n  int unused_{i};" for i in range(200)) + "\n  return undeclared_name;"
+    with pytest.raises(image.ImageError, match=r"(?s)failed:\n[^\n]*error: [^\n]*undeclared_name"):
+        image.build_image([small_kernel("noisy", body=body)], AVAILABLE[0])
+
+
 def test_both_compilers_build_every_family(tmp_path, monkeypatch):
     spec = TensorSpec.contiguous
     node = ew.Node

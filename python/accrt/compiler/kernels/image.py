@@ -176,18 +176,26 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
 
 
 _NOISE = re.compile(r"^At top level:$|note: unrecognized command-line option .-Wno-")
+_CRASH = re.compile("internal compiler error|PLEASE submit a bug report")
 
 
 def _run(command: Sequence[str], what: str, directory: str) -> None:
+    """Where the compiler itself crashes, it is asked for less: gcc 12 does so for AVX-512, at a
+    maximum of int8 under a mask."""
     done = _children.run(command, directory)
+    if done.returncode != 0 and _CRASH.search(done.stderr):
+        command = [*command, "-O2"]
+        done = _children.run(command, directory)
     if done.returncode != 0:
         raise _failed(what, command, done.stderr)
 
 
 def _failed(what: str, command: Sequence[str], messages: str) -> ImageError:
-    """What the compiler says comes first, without its notes on options of other compilers: its
-    command is long."""
-    messages = "\n".join(line for line in messages.splitlines() if not _NOISE.search(line))
+    """What the compiler says comes first, its errors before its warnings, without its notes on
+    options of other compilers: its command is long."""
+    lines = [line for line in messages.splitlines() if not _NOISE.search(line)]
+    first = next((at for at, line in enumerate(lines) if " error: " in line), 0)
+    messages = "\n".join(lines[first:] + lines[:first])
     more = "\na kernel has no C library: docs/kernel-abi.md lists what it may call" if "undefined reference" in messages or "undefined symbol" in messages else ""
     return ImageError(f"{what} failed:\n{messages.strip()[:4000]}{more}\nthe command was: {' '.join(command)}")
 
