@@ -32,7 +32,7 @@ static void* step_and_look(void* user) {
 }
 
 static void let_other_in(void) {
-  if (!other.is_on || !pthread_equal(other.self, pthread_self()) || ++other.seen != other.at)
+  if (!pthread_equal(other.self, pthread_self()) || !other.is_on || ++other.seen != other.at)
     return;
   pthread_t thread;
   other.has_come = true;
