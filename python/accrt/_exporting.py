@@ -159,7 +159,7 @@ def _without_checks() -> Iterator[None]:
                    (torch.nn.functional, "gaussian_nll_loss", unchecked), (_trace, "print", lambda *_text, **_how: None)]  # fmt: skip
         _trace.print = print  # type: ignore[attr-defined]
         logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-        logger.addFilter(_is_told)
+        logger.addFilter(_is_wanted)
         before = [(owner, name, getattr(owner, name)) for owner, name, _new in changed if hasattr(owner, name)]
         for owner, name, new in changed:
             if hasattr(owner, name):
@@ -170,12 +170,12 @@ def _without_checks() -> Iterator[None]:
                 warnings.filterwarnings("ignore", r"The tensor attributes? \S*\._flat_weights\[", UserWarning)
                 yield
         finally:
-            logger.removeFilter(_is_told)
+            logger.removeFilter(_is_wanted)
             for owner, name, old in before:
                 setattr(owner, name, old)
 
 
-def _is_told(record: logging.LogRecord) -> bool:
+def _is_wanted(record: logging.LogRecord) -> bool:
     """All but what from_torch's own message says better."""
     return not str(record.msg).startswith("Unable to find user code")
 

@@ -1,5 +1,6 @@
-"""accrt.from_torch with models as people write them (own_models.py), with fixed sizes and with sizes
-that vary: every element beside torch in float64, for two sets of sizes that the export never saw.
+"""accrt.from_torch with models as people write them (own_models.py), with fixed sizes and with
+sizes that vary: every element beside torch in float64, for two sets of sizes that the export never
+saw.
 Runs where torch is installed: `./dev torch-test`."""
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ class _Stage:
         self.function = function
         self.used, self.derived = uses(function), constant_derived(function)
         self.pending = {id(block): list(block.ops) for block in function.body.blocks()}
-        self.standing: Dict[int, Op] = {}  # of results with no work behind them yet: what they stand for
+        #: Of results with no work behind them yet: what they stand for.
+        self.standing: Dict[int, Op] = {}
 
     def run(self) -> None:
         rewrite_tidily(self.function, self._visit)
