@@ -139,6 +139,13 @@ _COST = {
     "cos": 40, "pow": 90, "sqrt": 6, "rsqrt": 12, "div": 6, "reciprocal": 6, "take": 8,
 }  # fmt: skip
 
+
+
+def is_dear(node: Node) -> bool:
+    """Whether it is a function, such as exp, and no arithmetic."""
+    return _COST.get(node.op, 1) >= 16
+
+
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}

@@ -8,6 +8,7 @@ so that the order of additions is theirs.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
@@ -17,6 +18,13 @@ from . import expr as ex
 from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
 from .ordering import lines_grid, three_sides
 from .tensor_ops import reduce_grid
+
+
+#: Results of one piece of a reduction, which one thread makes: COLUMNS of reduce.h, where the axis
+#: that vectors walk is kept, and where it is reduced.
+COLUMN_PIECE, ROW_PIECE = 128, 8
+#: Lines of one piece of running sums: BLOCK of cumsum.h.
+LINE_PIECE = 64
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,8 @@ def lower_reduce(
         "reduce.h", "reduce_params_t", (*k_names, *r_names), (*k_names, *r_names), k_names, ("k2" if by_columns else "r1", "k2"),
         (("BY_COLUMNS", str(int(by_columns))), ("OP", op.upper())),
     )  # fmt: skip
-    kernel, values = _kernel(op, work, core_dtype, loop, strides, reduce_grid)
+    grid = functools.partial(reduce_grid, columns=COLUMN_PIECE if by_columns else ROW_PIECE)
+    kernel, values = _kernel(op, work, core_dtype, loop, strides, grid)
     values.update(zip((*k_names, *r_names), (*k_shape, *r_shape)))
     return _launch(kernel, work, loop, values, strides)
 

@@ -128,7 +128,12 @@ static acc_t reduce_strided(const x_t* x, int64_t n, int64_t step) {
   return value;
 }
 
+/* Results of one piece: side by side they are made by vectors, row by row they are shared out. */
+#if defined(STAGED) && !BY_COLUMNS
+#define COLUMNS 8
+#else
 #define COLUMNS 128
+#endif
 
 #ifdef STAGED
 #define STEP(p) 1

@@ -100,8 +100,9 @@ def reduce_kernel(op: str, x: str, out: str) -> KernelDef:
     return KernelDef(name, op, producer, params, reduce_grid)
 
 
-def reduce_grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-    pieces = v["k0"] * v["k1"] * ex.ceildiv(v["k2"], 128)
+def reduce_grid(v: Mapping[str, Any], columns: int = 128) -> Tuple[Any, Any, Any]:
+    """`columns`: COLUMNS of reduce.h."""
+    pieces = v["k0"] * v["k1"] * ex.ceildiv(v["k2"], columns)
     return (ex.maximum(ex.minimum(pieces, 64), 1), 1, 1)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence
 
 from .. import expr as ex
-from .. import select
+from .. import ops, select
+from ..expr import Size
 from ..ir import Function, Module, Op, Value
 from ..kernels import fused
 from .fuse import MAX_INPUTS, moves_past_write
@@ -25,6 +26,7 @@ class _Stage:
     def __init__(self, function: Function):
         self.function = function
         self.used, self.derived = uses(function), constant_derived(function)
+        self.ranges = function.module.ranges()
         self.pending = {id(block): list(block.ops) for block in function.body.blocks()}
         #: Of results with no work behind them yet: what they stand for.
         self.standing: Dict[int, Op] = {}
@@ -48,9 +50,18 @@ class _Stage:
             return None
         if any(user is not op for user in self.used.get(id(x), [None])) or not ex.same_shape(x.shape, work.attrs["shape"]):
             return None
-        if moves_past_write(work, op, self.pending[id(op.block)]):
+        if moves_past_write(work, op, self.pending[id(op.block)]) or self._is_better_shared_out(op, work):
             return None
         return self._made(op, op, _attributes(op, work), work.operands)
+
+    def _is_better_shared_out(self, op: Op, work: Op) -> bool:
+        """Whether many threads can do the work before a reduction, and few the reduction: it has
+        few results, each made by one thread."""
+        if not any(fused.ew.is_dear(node) for node in work.attrs["program"].nodes):
+            return False
+        shape = op.operands[0].shape
+        pieces, most = _pieces(op, shape), ex.bounds(ex.product(shape), self.ranges)[1]
+        return isinstance(pieces, int) and pieces < FEW_PIECES and (most is None or most > ALONE)
 
     def _with_reduction_before(self, op: Op) -> Optional[Sequence[Value]]:
         if not _is_plain(op):
@@ -104,6 +115,23 @@ def _is_plain(op: Optional[Op]) -> bool:
     if op is None or op.name != "accrt.elementwise" or len(op.results) != 1 or not op.operands:
         return False
     return not any(node.op in ("index", "take") for node in op.attrs["program"].nodes)
+
+
+#: Dear work on more elements than these is left to all threads, where a reduction has few pieces.
+ALONE, FEW_PIECES = 65536, 8
+
+
+def _pieces(op: Op, shape: Sequence[Size]) -> Size:
+    """How many pieces a reduction has, each for one thread."""
+    summed = op.name == "aten.cumsum"
+    axes = [ops.axis_of(op.attrs["dim"], len(shape))] if summed else ops.axes_of(op.attrs["dim"], len(shape))
+    kept = [size for axis, size in enumerate(shape) if axis not in axes]
+    last = next((axis for axis in reversed(range(len(shape))) if not ex.same(shape[axis], 1)), -1)
+    if last in axes:
+        piece = 1 if summed else fused.ROW_PIECE
+    else:
+        piece = fused.LINE_PIECE if summed else fused.COLUMN_PIECE
+    return ex.simplify(ex.ceildiv(ex.product(kept), piece))
 
 
 def _attributes(op: Op, work: Optional[Op]) -> Dict[str, object]:
