@@ -46,6 +46,12 @@ void accrt_http_response_deinit(http_response_t* response) {
   accrt_http_text_deinit(&response->call);
 }
 
+/* Empties a text of the open item. That bytes of it are missing stays known. */
+static void clear_text(http_response_t* response, http_text_t* text) {
+  response->items.failed |= text->failed;
+  accrt_http_text_clear(text);
+}
+
 uint32_t accrt_http_response_failed(const http_response_t* response) {
   return response->items.failed | response->text.failed | response->logprobs.failed |
          response->early.failed | response->call.failed;
@@ -110,10 +116,12 @@ static const char* status_of(const http_job_t* job) {
   return strcmp(job->choices[0].finish_reason, "length") == 0 ? "incomplete" : "completed";
 }
 
-/* The response with the items that are complete. It may begin when its end is known already.
+/* The response with the items that are complete. It may begin when its end is known already. Where
+ * bytes of them are missing it fails.
  * `failure`: only of one that failed. */
 static void put_response(const http_job_t* job, http_text_t* text, const char* status,
                          const http_failure_t* failure) {
+  text->failed |= accrt_http_response_failed(&job->response);
   put_pieces(text, "", &job->before, ",\"status\":\"");
   accrt_http_put_text(text, status);
   put_pieces(text, "\",\"output\":[", &job->response.items, "],\"incomplete_details\":");
@@ -230,9 +238,9 @@ static void close_item(http_job_t* job, const char* status) {
   }
   accrt_http_put_text(&response->items, response->items.size > 0 ? "," : "");
   put_item(job, &response->items, status);
-  accrt_http_text_clear(&response->text);
-  accrt_http_text_clear(&response->logprobs);
-  accrt_http_text_clear(&response->call);
+  clear_text(response, &response->text);
+  clear_text(response, &response->logprobs);
+  clear_text(response, &response->call);
   response->open = HTTP_ITEM_NONE;
   ++response->item_count;
 }
@@ -272,7 +280,7 @@ static void take_text(http_job_t* job, http_item_t kind, const http_text_t* text
   const http_text_t none = {0};
   add_text(job, from, kind == HTTP_ITEM_MESSAGE ? &response->early : &none);
   if (kind == HTTP_ITEM_MESSAGE)
-    accrt_http_text_clear(&response->early);
+    clear_text(response, &response->early);
 }
 
 static void take_arguments(http_job_t* job, const char* bytes, size_t size) {
@@ -298,7 +306,7 @@ static void take_calls(http_job_t* job, const char* at, const char* end) {
     const char* name = id + up_to(id, end, HTTP_CALL_NAME) + 1;
     const char* arguments = name + up_to(name, end, HTTP_CALL_ARGUMENTS) + 1;
     close_item(job, "completed");
-    accrt_http_text_clear(&response->early); /* of the call's tokens */
+    clear_text(response, &response->early); /* of the call's tokens */
     accrt_http_put_text(&response->call, ",\"call_id\":\"");
     accrt_http_put(&response->call, id, (size_t)(name - id) - 1);
     accrt_http_put_text(&response->call, "\",\"name\":\"");
@@ -337,8 +345,9 @@ void accrt_http_response_take(http_job_t* job) {
   http_choice_t* choice = &job->choices[0];
   const uint32_t waits = is_stream(job) && (job->flags & ACCRT_HTTP_LOGPROBS) != 0;
   const size_t text_bytes = waits ? accrt_http_take_waiting(job, choice) : choice->text.size;
+  response->items.failed |= choice->reasoning.failed | choice->calls.failed;
   const char* calls = choice->calls.data;
-  const char* end = calls + choice->calls.size;
+  const char* end = calls + (choice->calls.failed == 0 ? choice->calls.size : 0);
   const size_t begun = up_to(calls, end, HTTP_CALL_ID); /* of the call that is open */
   take_logprobs(response, choice);
   take_arguments(job, calls, begun);
