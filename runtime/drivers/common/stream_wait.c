@@ -400,11 +400,15 @@ static accrt_status_t wait_events(accrt_stream_t* stream, uint64_t timeout_ns, u
   return status;
 }
 
-accrt_status_t accrt_inner_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
-                                              uint32_t policy) {
-  ACCRT_CHECK(stream);
-  if (policy > ACCRT_WAIT_SPIN)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
+/* What a call found may be gone when another thread resets the stream before the call returns. The
+ * work up to `before` was there when it began. */
+static accrt_status_t end_wait(accrt_stream_t* stream, uint64_t before, accrt_status_t status) {
+  const bool is_answer =
+      status == ACCRT_OK || status == ACCRT_ERROR_NOT_READY || status == ACCRT_ERROR_TIMEOUT;
+  return is_answer && is_failed(stream, before) ? accrt_stream_poisoned(stream) : status;
+}
+
+static accrt_status_t synchronize(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy) {
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
   accrt_status_t status = wait_events(stream, timeout_ns, policy);
   const uint64_t last = accrt_stream_last_submission(stream);
@@ -416,6 +420,15 @@ accrt_status_t accrt_inner_stream_synchronize(accrt_stream_t* stream, uint64_t t
                        policy, false);
   accrt_stream_trim_retained(stream, false);
   return status;
+}
+
+accrt_status_t accrt_inner_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
+                                              uint32_t policy) {
+  ACCRT_CHECK(stream);
+  if (policy > ACCRT_WAIT_SPIN)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
+  const uint64_t before = accrt_stream_last_submission(stream);
+  return end_wait(stream, before, synchronize(stream, timeout_ns, policy));
 }
 
 accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
@@ -442,8 +455,7 @@ accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submi
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
-  ACCRT_ENTER(stream);
+static accrt_status_t query(accrt_stream_t* stream) {
   accrt_status_t status = wait_events(stream, 0, ACCRT_WAIT_SPIN);
   const uint64_t last = accrt_stream_last_submission(stream);
   if (status == ACCRT_ERROR_TIMEOUT)
@@ -457,6 +469,12 @@ accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
   if (last_operation(stream, last, &marking) == 0 && accrt_fence_passed(stream->fence, last))
     return ACCRT_OK;
   return fail_not_done(stream, last, 0);
+}
+
+accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
+  ACCRT_ENTER(stream);
+  const uint64_t before = accrt_stream_last_submission(stream);
+  return end_wait(stream, before, query(stream));
 }
 
 ACCRT_RARE accrt_status_t accrt_inner_stream_error(accrt_stream_t* stream,
