@@ -677,7 +677,7 @@ def test_half_a_character_is_refused(llm, prompt):
 
 
 @pytest.mark.parametrize("option,message", [
-    (("--workers", "-1"), "'-1' is not a whole number"), (("--kv-bytes", "1G"), "'1G' is not a whole number"), (("--port", "99999999"), "is not a port"),
+    (("--workers", "-1"), "'-1' is not a whole number"), (("--kv-bytes", "1Q"), "'1Q' is not a number of bytes"), (("--port", "99999999"), "is not a port"),
     (("--drain-timeout", "-4"), "'-4' is not a number of seconds"), (("--idle-timeout", "inf"), "'inf' is not a number of seconds"),
     (("--port", "http"), "'http' is not a port: a number from 0 to 65535"), (("--stall-timeout", "1m"), "'1m' is not a number of seconds"),
 ])  # fmt: skip
