@@ -3,12 +3,17 @@ kernels are left, and that the values are those of the float64 reference."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import numpy as np
 import pytest
 
 import compiler_harness as ch
 import rotation
 from accrt.compiler import Interpreter, Module, passes
+from accrt.compiler.bufferize import bufferize
+from accrt.compiler.kernels import image
 
 pytestmark = [pytest.mark.quick_kernels, pytest.mark.skipif(ch.ON_CUDA, reason="hosts alone read through an index")]
 
@@ -76,6 +81,23 @@ def test_lookups(name):
         ch.compare(module, running, "f", given)
         after = Interpreter(passes.run(module)).run("f", *given)
         np.testing.assert_array_equal(after[0], Interpreter(module).run("f", *given)[0])
+
+
+def test_kernels_name_no_value_that_they_do_not_use(tmp_path):
+    """What finds a place is in the loop that looks up, not also in the loop behind it."""
+    compiler = image.find_compiler(ch.target())
+    for name, (function, inputs, _wanted) in GRAPHS.items():
+        work = passes.run(built(function, *inputs)).functions["f"]
+        for command in bufferize(work, {}).commands:
+            if command.launch.kernel.op != "elementwise":
+                continue
+            unit, source = tmp_path / "unit.c", command.launch.kernel.producer
+            unit.write_text(source.text)
+            folders = [f"-I{image.include_directory()}", f"-I{os.path.dirname(image.__file__)}"]
+            values = [f"-D{key}={value}" for key, value in source.defines]
+            only = [*image.TARGETS[ch.target()].flags, "-std=gnu11", "-fsyntax-only", "-Wno-psabi", "-Wunused-variable", "-Werror=unused-variable"]
+            done = subprocess.run([*compiler.command, *only, *folders, *values, str(unit)], capture_output=True, text=True)
+            assert done.returncode == 0, f"{name}: {done.stderr}"
 
 
 OUTSIDE = {

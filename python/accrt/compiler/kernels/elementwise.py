@@ -14,7 +14,7 @@ import hashlib
 import math
 import struct as _struct
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from . import expr as ex
 from .kerneldef import BufferArg, CSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, scalar, symbol, writes
@@ -406,6 +406,9 @@ def _in_blocks(program: Program, classes: Sequence[str], body: Sequence[str], st
         needed.update(program.nodes[at].args if at in needed else ())
     read = {arg for at in needed for arg in program.nodes[at].args}
     statement = {line.partition(" = ")[0]: line for line in body}
+    behind = _used_behind(program, staged)
+    idle = {f"const {COMPUTE[node.dtype]} v{at}" for at, node in enumerate(program.nodes) if at not in behind}
+    body = [line for line in body if line.partition(" = ")[0] not in idle]
     lines = []
     for at in sorted(needed):
         node = program.nodes[at]
@@ -428,6 +431,14 @@ def _in_blocks(program: Program, classes: Sequence[str], body: Sequence[str], st
         "    }",
         "  }",
     ]
+
+
+def _used_behind(program: Program, staged: Sequence[int]) -> Set[int]:
+    """Values that outputs need once what is looked up is there."""
+    used = {_unrounded(program, index) for index in program.outputs}
+    for at in range(len(program.nodes) - 1, -1, -1):
+        used.update(program.nodes[at].args if at in used and at not in staged else ())
+    return used
 
 
 def _take_names(i: int, axes: Sequence[int]) -> List[str]:
