@@ -166,7 +166,8 @@ def test_what_else_is_asked(work_of):
     ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output", "expected a text or a list"),
     ({"input": [{"type": "function_call_output", "output": "c"}]}, "input[0].call_id", "expected a string"),
     ({"input": [{"type": "reasoning", "summary": [5]}]}, "input[0].summary", "objects with a text"), ({"input": "\ud800"}, "input", "surrogate"),
-    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0]", "other tools are not here"), ({"input": "x", "tools": 3}, "tools", "expected a list"),
+    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0]", "other tools are not here"), ({"input": "x", "tools": 3}, "tools", "expected a list"), ({"input": "x", "tools": {}}, "tools", "expected a list"),
+    ({"input": "x", "metadata": {"a": [float("inf")]}}, "metadata", "too large to be repeated"), ({"input": "x", "top_p": 0.5, "tools": [{**ADD, "description": "d", "x": float("inf")}]}, "tools", "too large"),
     ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "tools[0].name is 'a b'"),
     ({"input": "x", "tools": [ADD], "tool_choice": {"type": "function", "name": "sub"}}, "tool_choice", "none of the tools"),
     ({"input": "x", "tools": [ADD], "tool_choice": {"type": "web_search"}}, "tool_choice", "expected none, auto"),
@@ -182,6 +183,17 @@ def test_what_is_refused_is_named_as_the_request_has_it(work_of, given, paramete
         work_of(given)
     assert caught.value.parameter == parameter and words in caught.value.message and "\n" not in caught.value.message
     assert not re.search("messages|response_format|max_completion", caught.value.message) or parameter == "messages"
+
+
+def test_many_calls_of_one_turn_take_time_in_proportion():
+    """Each call joins the list that is there: a copy of it for each call takes minutes for as many
+    calls as a body can have."""
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    message = responses._message("input[0]", call)
+    calls = message["tool_calls"]
+    for count in range(2, 5):
+        assert responses._joins(message, responses._message("input[1]", call))
+        assert message["tool_calls"] is calls and len(calls) == count
 
 
 # ---- answers -------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def _joins(message: Dict[str, Any], more: Dict[str, Any]) -> bool:
     last = max(order.index(name) for name in message if name in order)
     (name,) = [name for name in more if name in order]
     if name == "tool_calls" and "tool_calls" in message:
-        message["tool_calls"] = [*message["tool_calls"], *more["tool_calls"]]
+        message["tool_calls"].extend(more["tool_calls"])
     elif order.index(name) > last:
         message[name] = more[name]
     else:
@@ -192,8 +192,10 @@ def _effort(given: Any) -> Any:
 
 def _tools(given: Any) -> Any:
     """A chat's tools."""
+    if given is None:
+        return None
     if not isinstance(given, list):
-        return given
+        raise BadParameter("tools", f"tools is {shown(given)}, expected a list", "invalid_type")
     for i, tool in enumerate(given):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if kind != "function":
@@ -228,7 +230,14 @@ def _members(given: Dict[str, Any]) -> bytes:
         "temperature": said.get("temperature", 1.0), "text": form, "tool_choice": said.get("tool_choice", "auto"), "tools": said.get("tools", []),
         "top_logprobs": said.get("top_logprobs", 0), "top_p": said.get("top_p", 1.0), "truncation": "disabled", "user": said.get("user"),
     }  # fmt: skip
-    return f",{json.dumps(members, ensure_ascii=False)[1:-1]}".replace("\0", "\ufffd").encode(errors="replace")
+    return "".join(f',"{name}":{_json(name, value)}' for name, value in members.items()).encode(errors="replace")
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # 1e999 is JSON, and becomes infinity
+        raise BadParameter(name, f"{name} has a number that is too large to be repeated", "invalid_value") from None
 
 
 __all__ = ["response"]
