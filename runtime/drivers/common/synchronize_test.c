@@ -36,7 +36,7 @@ static void* reset(void* user) {
 
 /* Waits for the other thread, but not for long: that it waits for this one is as it should be. */
 static void let_other_in(void) {
-  if (!other.is_on || !pthread_equal(other.self, pthread_self()) || ++other.seen != other.at)
+  if (!pthread_equal(other.self, pthread_self()) || !other.is_on || ++other.seen != other.at)
     return;
   other.has_come = true;
   assert_int_equal(pthread_create(&other.thread, NULL, reset, NULL), 0);
