@@ -217,6 +217,8 @@ _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
 #: Such that no product's rows fill its panels: matrices that are read together are copied together
 #: first.
+#: Rows of an embedding behind those of the vocabulary.
+_MORE_ROWS = {"mllama": 8}
 _ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "head_dim": 8}
 _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
                "vocab_size": "vocab_size"}  # fmt: skip
@@ -258,7 +260,8 @@ def _decoder(
         del config["head_dim"]
     family = by_type(config["model_type"])
     tensors = _Tensors(float_type, packing, form == "gguf")
-    tensors.make(f"{family.prefix}{family.embedding_name}.weight", (config["vocab_size"], config.get("hidden_size", config.get("n_embd"))))
+    rows = config["vocab_size"] + _MORE_ROWS.get(config["model_type"], 0)
+    tensors.make(f"{family.prefix}{family.embedding_name}.weight", (rows, config.get("hidden_size", config.get("n_embd"))))
     if form == "gguf" and config["model_type"] == "llama":
         tensors.make("rope_freqs.weight", (config["head_dim"] // 2,))
 
