@@ -441,9 +441,9 @@ void accrt_stream_refresh(accrt_stream_t* stream);
 void accrt_stream_ask(accrt_stream_t* stream);
 /* The stream of a fence, retained; NULL when it is gone. */
 accrt_stream_t* accrt_fence_stream(accrt_fence_t* fence);
-/* Whether a signal of the semaphore is among the operations that are not settled, as far as is
- * known. */
-bool accrt_stream_has_signal(accrt_stream_t* stream, const accrt_semaphore_t* semaphore);
+/* False: no signal of the semaphore is among the operations that are not settled, as far as is
+ * known. Always true while anything is deferred. */
+bool accrt_stream_may_have_signal(accrt_stream_t* stream, const accrt_semaphore_t* semaphore);
 /* Fails the stream from what is not complete. Inside a context. */
 void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error);
 

@@ -522,7 +522,7 @@ bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semap
   /* Behind an operation that signals it too, the device could be seen there before that one is
    * settled. */
   if (!may || value <= accrt_timeline_value(&semaphore->timeline) ||
-      accrt_device_is_lost(stream->device) || accrt_stream_has_signal(stream, semaphore))
+      accrt_device_is_lost(stream->device) || accrt_stream_may_have_signal(stream, semaphore))
     return false;
   accrt_point_t* point = take_or_make(stream->device);
   if (point == NULL)

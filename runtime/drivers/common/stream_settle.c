@@ -271,21 +271,28 @@ void accrt_stream_settle(accrt_stream_t* stream) {
     accrt_stream_unref(stream);
 }
 
-static bool has_signal(const accrt_op_t* op, const accrt_semaphore_t* semaphore) {
-  while (op != NULL && (op->kind != ACCRT_OP_SIGNAL || op->semaphore != semaphore))
+/* So many operations are looked at: each signal looks. */
+#define MOST_LOOKED_AT 64u
+
+/* Also true if there are more operations than are looked at. */
+static bool may_have_signal(const accrt_op_t* op, const accrt_semaphore_t* semaphore) {
+  uint32_t left = MOST_LOOKED_AT;
+  while (op != NULL && left > 0 && (op->kind != ACCRT_OP_SIGNAL || op->semaphore != semaphore)) {
     op = op->next;
+    left -= 1;
+  }
   return op != NULL;
 }
 
-bool accrt_stream_has_signal(accrt_stream_t* stream, const accrt_semaphore_t* semaphore) {
+bool accrt_stream_may_have_signal(accrt_stream_t* stream, const accrt_semaphore_t* semaphore) {
   /* Acquire pairs with the release in accrt_stream_activate: this thread's own operations are seen
    * in any case. */
   if (!atomic_load_explicit(&stream->active, memory_order_acquire))
     return false;
   accrt_mutex_lock(&stream->lock);
   /* What is being settled is in no list. */
-  const bool found = stream->settling || has_signal(stream->in_flight.head, semaphore) ||
-                     has_signal(stream->deferred.head, semaphore);
+  const bool found = stream->settling || stream->deferred.head != NULL ||
+                     may_have_signal(stream->in_flight.head, semaphore);
   accrt_mutex_unlock(&stream->lock);
   return found;
 }
