@@ -101,7 +101,8 @@ typedef struct accrt_trace_event {
 } accrt_trace_event_t;
 ACCRT_ASSERT_LAYOUT(accrt_trace_event_t, name, 48);
 /** Frozen. A trace sink. The library calls it from any thread, never under a lock. It must return
- * quickly, because the traced work waits for it. */
+ * quickly, because the traced work waits for it. It may not call accrt_stream_reset, which would
+ * wait for that work. */
 typedef struct accrt_trace_sink {
   void* self;
   void (*event)(void* self, const accrt_trace_event_t* event);
