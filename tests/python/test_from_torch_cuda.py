@@ -45,7 +45,7 @@ MORE = {
     "bits": lambda x, i, b, m, s, v: (A.__lshift__.Tensor(i, i), A.__rshift__.Tensor(i, i), A.__xor__.Scalar(i, 3), A.bitwise_and.Tensor(i, i),
                                       A.bitwise_or.Scalar(i, 1), A.bitwise_or.Tensor(i, i), A.bitwise_xor.Scalar(i, 1), A.bitwise_xor.Tensor(i, i),
                                       A.bitwise_left_shift.Tensor_Scalar(i, 1), A.bitwise_right_shift.Tensor(i, i), A.bitwise_right_shift.Tensor_Scalar(i, 1),
-                                      A.logical_or(b, b), A.logical_xor(b, b)),
+                                      A.logical_or(b, b), A.logical_xor(b, b), A.view.dtype(i, torch.int32), A.view.dtype(i.int(), torch.int64)),
     "bags": lambda x, i, b, m, s, v: (torch.cdist(x, x + 1), torch.nn.functional.embedding_bag(i, torch.ones(99, 4)),
                                       A._embedding_bag(torch.ones(99, 4), i.flatten(), torch.tensor([0, 6]))[0]),
     "norms": lambda x, i, b, m, s, v: (A._log_softmax(x, 1, False), A._softmax(x, 1, False), A._weight_norm(m, m[:, :1]),
