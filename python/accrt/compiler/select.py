@@ -339,17 +339,15 @@ for _name, _kind in REDUCTIONS.items():
 @_rule("accrt.staged")
 def _staged(op: Op, operands: Specs, results: Specs) -> Lowering:
     at, count = op.attrs, op.attrs["count"]
-    work = fused.Work(
-        at["before"], at["after"], tuple(s.dtype for s in operands[:count]), tuple(s.dtype for s in operands[count:]), at["before_symbols"], at["after_symbols"]
-    )
-    axes, core = ops.axes_of(at["core_attrs"]["dim"], len(at["shape"])) if at["core"] != "aten.cumsum" else (), ops.core_type(op).dtype
-    given = (at["shape"], operands[:count], operands[count:], results[0])
+    shape, dim, core = at["shape"], at["core_attrs"]["dim"], ops.core_type(op).dtype
+    inputs, more = operands[:count], operands[count:]
+    work = fused.Work(at["before"], at["after"], tuple(s.dtype for s in inputs), tuple(s.dtype for s in more), at["before_symbols"], at["after_symbols"])
     if at["core"] == "aten.cumsum":
-        made = fused.lower_cumsum(work, core, given[0], ops.axis_of(at["core_attrs"]["dim"], len(at["shape"])), *given[1:])
+        made = fused.lower_cumsum(work, core, shape, ops.axis_of(dim, len(shape)), inputs, more, results[0])
     else:
-        made = fused.lower_reduce(REDUCTIONS[at["core"]], work, core, given[0], axes, *given[1:])
+        made = fused.lower_reduce(REDUCTIONS[at["core"]], work, core, shape, ops.axes_of(dim, len(shape)), inputs, more, results[0])
     bindings = {f"x{i}": ("in", i) for i in range(count)}
-    bindings.update({f"z{i}": ("in", count + i) for i in range(len(operands) - count)})
+    bindings.update({f"z{i}": ("in", count + i) for i in range(len(more))})
     return Lowering(made, {**bindings, "out": OUT})
 
 

@@ -215,10 +215,10 @@ MORE: Dict[str, Dict[str, Any]] = {
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
-#: Such that no product's rows fill its panels: matrices that are read together are copied together
-#: first.
 #: Rows of an embedding behind those of the vocabulary.
 _MORE_ROWS = {"mllama": 8}
+#: Such that no product's rows fill its panels: matrices that are read together are copied together
+#: first.
 _ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "head_dim": 8}
 _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
                "vocab_size": "vocab_size"}  # fmt: skip

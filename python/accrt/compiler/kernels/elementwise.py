@@ -140,7 +140,6 @@ _COST = {
 }  # fmt: skip
 
 
-
 def is_dear(node: Node) -> bool:
     """Whether it is a function, such as exp, and no arithmetic."""
     return _COST.get(node.op, 1) >= 16

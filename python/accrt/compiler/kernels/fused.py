@@ -19,7 +19,6 @@ from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, r
 from .ordering import lines_grid, three_sides
 from .tensor_ops import reduce_grid
 
-
 #: Results of one piece of a reduction, which one thread makes: COLUMNS of reduce.h, where the axis
 #: that vectors walk is kept, and where it is reduced.
 COLUMN_PIECE, ROW_PIECE = 128, 8

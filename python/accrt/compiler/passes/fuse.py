@@ -13,7 +13,7 @@ from ..kernels import elementwise as ew
 from ..select import PRODUCTS
 from . import lookups
 from .parts import work_in_parts
-from .rewrite import constant_derived, rewrite, uses
+from .rewrite import constant_derived, moves_past_write, rewrite, uses
 from .tidy import remove_unused, rewrite_tidily
 
 MAX_INPUTS = 8
@@ -268,16 +268,6 @@ def _has_room(operands: Sequence[Value], program: ew.Program, op: Op) -> bool:
     places = 2 * sum(len(axes) for axes in program.takes().values())
     numbers = sum(node.op in ("const", "symbol", "scalar") for node in program.nodes)
     return tensors * (rank + 1) + rank + places + numbers <= ew.MAX_PARAMS
-
-
-def moves_past_write(producer: Op, consumer: Op, ops_in_order: Sequence[Op]) -> bool:
-    """Whether something between them in their block may change what the producer reads."""
-    if not producer.operands:
-        return False
-    if producer not in ops_in_order or consumer not in ops_in_order:
-        return True
-    between = ops_in_order[ops_in_order.index(producer) + 1 : ops_in_order.index(consumer)]
-    return any(op.regions or ops.OPS[op.name].effect for op in between)
 
 
 def _numbered(node: ew.Node, nodes: List[ew.Node], known: Dict[Any, int]) -> int:

@@ -10,7 +10,7 @@ from .. import expr as ex
 from .. import ops
 from ..expr import Size
 from ..ir import Function, Op, Value
-from .rewrite import constant_derived, rewrite, uses
+from .rewrite import constant_derived, is_plain_work, moves_past_write, rewrite, uses
 from .tidy import remove_unused
 
 MAX_PARTS = 4
@@ -49,7 +49,7 @@ class _Round:
 
     def _in_parts(self, op: Op) -> Optional[Sequence[Value]]:
         """Work behind a concatenation that nothing else uses."""
-        if not _is_plain(op):
+        if not is_plain_work(op):
             return None
         for value in op.operands:
             joined = value.op
@@ -72,7 +72,7 @@ class _Round:
         """Work before slices that nothing else uses."""
         value = op.operands[0]
         work = value.op
-        if work is None or not _is_plain(work) or work.block is not op.block or id(value) in self.derived:
+        if not is_plain_work(work) or work.block is not op.block or id(value) in self.derived:
             return None
         if not self._is_cut(value) or self._passes_write(work, op) or not ex.same_shape(value.shape, work.attrs["shape"]):
             return None
@@ -110,20 +110,11 @@ class _Round:
         return all(low is not None and low >= 0 for low in least)
 
     def _passes_write(self, first: Op, second: Op) -> bool:
-        from .fuse import moves_past_write
-
         return moves_past_write(first, second, self.pending[id(second.block)])
 
     def _work(self, op: Op, operands: Sequence[Value], shape: Tuple[Size, ...]) -> Value:
         attrs = {"program": op.attrs["program"], "symbols": op.attrs["symbols"], "shape": tuple(shape)}
         return self.function.add("accrt.elementwise", list(operands), attrs).result
-
-
-def _is_plain(op: Op) -> bool:
-    """Whether it is work with one result that does not depend on places."""
-    if op.name != "accrt.elementwise" or len(op.results) != 1:
-        return False
-    return bool(op.operands) and not any(node.op in ("index", "take") for node in op.attrs["program"].nodes)
 
 
 def _has_kernel(value: Value) -> bool:

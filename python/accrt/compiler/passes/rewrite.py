@@ -1,9 +1,10 @@
-"""What passes share: rewriting operations in order, uses of values."""
+"""What passes share: rewriting operations in order, uses of values, which operations may move."""
 
 from __future__ import annotations
 
 from typing import Callable, Dict, List, Optional, Sequence
 
+from .. import ops
 from ..ir import Block, Function, Op, Value
 
 Visit = Callable[[Op], Optional[Sequence[Value]]]
@@ -98,3 +99,20 @@ def _uses_symbols(op: Op) -> bool:
         return isinstance(item, (list, tuple)) and any(symbolic(i) for i in item)
 
     return any(symbolic(item) for item in op.attrs.values())
+
+
+def moves_past_write(producer: Op, consumer: Op, ops_in_order: Sequence[Op]) -> bool:
+    """Whether something between them in their block may change what the producer reads."""
+    if not producer.operands:
+        return False
+    if producer not in ops_in_order or consumer not in ops_in_order:
+        return True
+    between = ops_in_order[ops_in_order.index(producer) + 1 : ops_in_order.index(consumer)]
+    return any(op.regions or ops.OPS[op.name].effect for op in between)
+
+
+def is_plain_work(op: Optional[Op]) -> bool:
+    """Whether it is element-wise work with one result that does not depend on places."""
+    if op is None or op.name != "accrt.elementwise" or len(op.results) != 1 or not op.operands:
+        return False
+    return not any(node.op in ("index", "take") for node in op.attrs["program"].nodes)

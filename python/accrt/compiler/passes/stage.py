@@ -10,8 +10,8 @@ from .. import ops, select
 from ..expr import Size
 from ..ir import Function, Module, Op, Value
 from ..kernels import fused
-from .fuse import MAX_INPUTS, moves_past_write
-from .rewrite import constant_derived, uses
+from .fuse import MAX_INPUTS
+from .rewrite import constant_derived, is_plain_work, moves_past_write, uses
 from .tidy import rewrite_tidily
 
 CORES = (*select.REDUCTIONS, "aten.cumsum")
@@ -46,7 +46,7 @@ class _Stage:
     def _with_work_before(self, op: Op) -> Optional[Sequence[Value]]:
         x = op.operands[0]
         work = x.op
-        if not _is_plain(work) or work.block is not op.block or x.rank == 0 or id(x) in self.derived:
+        if not is_plain_work(work) or work.block is not op.block or x.rank == 0 or id(x) in self.derived:
             return None
         if any(user is not op for user in self.used.get(id(x), [None])) or not ex.same_shape(x.shape, work.attrs["shape"]):
             return None
@@ -64,7 +64,7 @@ class _Stage:
         return isinstance(pieces, int) and pieces < FEW_PIECES and (most is None or most > ALONE)
 
     def _with_reduction_before(self, op: Op) -> Optional[Sequence[Value]]:
-        if not _is_plain(op):
+        if not is_plain_work(op):
             return None
         for index, value in enumerate(op.operands):
             reduction = value.op
@@ -108,13 +108,6 @@ class _Stage:
         if stands_for is not None:
             self.standing[id(made.result)] = stands_for
         return [made.result]
-
-
-def _is_plain(op: Optional[Op]) -> bool:
-    """Whether it is element-wise work with one result that does not depend on places."""
-    if op is None or op.name != "accrt.elementwise" or len(op.results) != 1 or not op.operands:
-        return False
-    return not any(node.op in ("index", "take") for node in op.attrs["program"].nodes)
 
 
 #: Dear work on more elements than these is left to all threads, where a reduction has few pieces.
