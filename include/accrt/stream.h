@@ -185,9 +185,10 @@ ACCRT_API accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_
  * @return ACCRT_OK (also without work in flight, or after an earlier failure; nothing happens
  *   then). Never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_cancel(accrt_stream_t* stream);
-/** Clears a failure: waits for work that still runs, and drops the rest. If another thread submits
- * a list in pieces (`commands_per_piece`), this first waits until that call returns: no piece of a
- * list runs after the reset if an earlier piece was dropped.
+/** Clears a failure: waits for work that still runs, and drops the rest. If another thread is
+ * submitting a list in pieces (`commands_per_piece`) or a call of a program, this first waits until
+ * all of it is submitted. So nothing of a list or a call runs after the reset if an earlier part
+ * was dropped.
  * @return ACCRT_OK; ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_reset(accrt_stream_t* stream);
 

@@ -27,12 +27,6 @@ static uint32_t has_logprobs(const http_job_t* job) {
   return (job->flags & ACCRT_HTTP_LOGPROBS) != 0;
 }
 
-static void put_pieces(http_text_t* text, const char* a, const http_text_t* b, const char* c) {
-  accrt_http_put_text(text, a);
-  accrt_http_put(text, b->data, b->size);
-  accrt_http_put_text(text, c);
-}
-
 static void new_digits(const http_job_t* job, char out[HTTP_ID_DIGITS + 1]) {
   unsigned char bytes[HTTP_ID_DIGITS / 2];
   if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != (ssize_t)sizeof bytes) {
@@ -372,12 +366,12 @@ static void put_lists(const http_job_t* job, http_text_t* text, const http_choic
   if (!has_logprobs(job)) {
     accrt_http_put_text(text, "null");
   } else if (is_chat(job)) {
-    put_pieces(text, "{\"content\":[", &lists[0], "],\"refusal\":null}");
+    accrt_http_put_around(text, "{\"content\":[", &lists[0], "],\"refusal\":null}");
   } else {
-    put_pieces(text, "{\"tokens\":[", &lists[LIST_TOKENS], "],\"token_logprobs\":[");
-    put_pieces(text, "", &lists[LIST_VALUES], "],\"top_logprobs\":[");
-    put_pieces(text, "", &lists[LIST_TOP], "],\"text_offset\":[");
-    put_pieces(text, "", &lists[LIST_OFFSETS], "]}");
+    accrt_http_put_around(text, "{\"tokens\":[", &lists[LIST_TOKENS], "],\"token_logprobs\":[");
+    accrt_http_put_around(text, "", &lists[LIST_VALUES], "],\"top_logprobs\":[");
+    accrt_http_put_around(text, "", &lists[LIST_TOP], "],\"text_offset\":[");
+    accrt_http_put_around(text, "", &lists[LIST_OFFSETS], "]}");
   }
 }
 
@@ -429,7 +423,7 @@ void accrt_http_put_event(http_connection_t* c, const char* type, const char* da
 static http_text_t* begin(const http_job_t* job, uint32_t index) {
   http_text_t* text = &job->server->scratch;
   accrt_http_text_clear(text);
-  put_pieces(text, "", &job->before, ",\"choices\":[{\"index\":");
+  accrt_http_put_around(text, "", &job->before, ",\"choices\":[{\"index\":");
   accrt_http_put_u64(text, index);
   return text;
 }
@@ -497,7 +491,8 @@ static void put_calls(http_job_t* job, uint32_t index, http_choice_t* choice) {
   job->unsent_bytes -= choice->calls.size;
   accrt_http_tools_close(&job->tools[index]);
   http_text_t* text = begin(job, index);
-  put_pieces(text, ",\"delta\":{\"tool_calls\":[", &choice->calls, "]},\"logprobs\":null");
+  accrt_http_put_around(text, ",\"delta\":{\"tool_calls\":[", &choice->calls,
+                        "]},\"logprobs\":null");
   end(job, text, NULL);
   accrt_http_text_clear(&choice->calls);
 }
@@ -546,7 +541,7 @@ void accrt_http_put_end(http_job_t* job) {
   } else if ((job->flags & ACCRT_HTTP_USAGE) != 0) {
     http_text_t* text = &job->server->scratch;
     accrt_http_text_clear(text);
-    put_pieces(text, "", &job->before, ",\"choices\":[],\"usage\":");
+    accrt_http_put_around(text, "", &job->before, ",\"choices\":[],\"usage\":");
     put_usage(job, text);
     accrt_http_put_text(text, "}");
     if (text->failed != 0)
@@ -591,7 +586,7 @@ static void put_whole_text(const http_job_t* job, http_text_t* body, uint32_t in
 /* The first choice of a request has them for all. */
 static void put_prompt_logprobs(const http_job_t* job, http_text_t* body, uint32_t index) {
   const uint32_t first = index - index % job->choices_per_part;
-  put_pieces(body, ",\"prompt_logprobs\":[", &job->choices[first].prompt, "]");
+  accrt_http_put_around(body, ",\"prompt_logprobs\":[", &job->choices[first].prompt, "]");
 }
 
 static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index) {
@@ -607,7 +602,7 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
     put_reasoning(body, &choice->reasoning);
   }
   if (choice->calls.size > 0)
-    put_pieces(body, ",\"tool_calls\":[", &choice->calls, "]");
+    accrt_http_put_around(body, ",\"tool_calls\":[", &choice->calls, "]");
   accrt_http_put_text(body, is_chat(job) ? "},\"logprobs\":" : ",\"logprobs\":");
   put_lists(job, body, choice);
   if (!is_chat(job) && (job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0)
@@ -626,7 +621,7 @@ void accrt_http_put_whole(http_job_t* job, http_text_t* body) {
     accrt_http_response_whole(job, body);
     return;
   }
-  put_pieces(body, "", &job->before, ",\"choices\":[");
+  accrt_http_put_around(body, "", &job->before, ",\"choices\":[");
   for (uint32_t i = 0; i < job->choice_count; ++i)
     put_choice(job, body, i);
   accrt_http_put_text(body, "],\"usage\":");

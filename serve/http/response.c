@@ -24,12 +24,6 @@ static const struct kind {
                         "response.function_call_arguments.done", "arguments"},
 };
 
-static void put_pieces(http_text_t* text, const char* a, const http_text_t* b, const char* c) {
-  accrt_http_put_text(text, a);
-  accrt_http_put(text, b->data, b->size);
-  accrt_http_put_text(text, c);
-}
-
 void accrt_http_response_init(http_response_t* response, const accrt_allocator_t* allocator) {
   accrt_http_text_init(&response->items, allocator);
   accrt_http_text_init(&response->text, allocator);
@@ -89,7 +83,7 @@ static void put_item(const http_job_t* job, http_text_t* text, const char* statu
                         status != NULL ? status : "in_progress");
   if (response->open == HTTP_ITEM_CALL) {
     accrt_http_put(text, response->call.data, response->call.size);
-    put_pieces(text, ",\"arguments\":\"", &response->text, "\"}");
+    accrt_http_put_around(text, ",\"arguments\":\"", &response->text, "\"}");
     return;
   }
   accrt_http_put_text(text, response->open == HTTP_ITEM_MESSAGE ? ",\"role\":\"assistant\""
@@ -116,15 +110,14 @@ static const char* status_of(const http_job_t* job) {
   return strcmp(job->choices[0].finish_reason, "length") == 0 ? "incomplete" : "completed";
 }
 
-/* The response with the items that are complete. It may begin when its end is known already. Where
- * bytes of them are missing it fails.
+/* The response with the items that are complete. The text fails where bytes of them are missing.
  * `failure`: only of one that failed. */
 static void put_response(const http_job_t* job, http_text_t* text, const char* status,
                          const http_failure_t* failure) {
   text->failed |= accrt_http_response_failed(&job->response);
-  put_pieces(text, "", &job->before, ",\"status\":\"");
+  accrt_http_put_around(text, "", &job->before, ",\"status\":\"");
   accrt_http_put_text(text, status);
-  put_pieces(text, "\",\"output\":[", &job->response.items, "],\"incomplete_details\":");
+  accrt_http_put_around(text, "\",\"output\":[", &job->response.items, "],\"incomplete_details\":");
   accrt_http_put_text(text, strcmp(status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}"
                                                               : "null");
   accrt_http_put_text(text, ",\"error\":");
@@ -206,8 +199,8 @@ static void put_part_event(http_job_t* job, const char* type, uint32_t is_empty)
   end_event(job, type, text, 1);
 }
 
-/* Text of the open item, which is escaped: what is new of it, or all of it. With all of it come the
- * id and the name of a call. */
+/* Text of the open item, which is escaped: its new part, or all of it. A call's id and name come
+ * with all of it. */
 static void put_text_event(http_job_t* job, const char* type, const char* field, const char* bytes,
                            size_t size, const http_text_t* logprobs) {
   http_text_t* text = begin_item_event(job, type);
@@ -216,7 +209,7 @@ static void put_text_event(http_job_t* job, const char* type, const char* field,
   accrt_http_put_text(text, "\"");
   const uint32_t is_all = logprobs == &job->response.logprobs;
   if (job->response.open == HTTP_ITEM_MESSAGE)
-    put_pieces(text, ",\"logprobs\":[", logprobs, "]");
+    accrt_http_put_around(text, ",\"logprobs\":[", logprobs, "]");
   if (is_all != 0)
     accrt_http_put(text, job->response.call.data, job->response.call.size);
   end_event(job, type, text, is_all);

@@ -90,6 +90,13 @@ void accrt_http_put_grown(http_text_t* text, const void* bytes, size_t size) {
   text->size += size;
 }
 
+void accrt_http_put_around(http_text_t* text, const char* before, const http_text_t* other,
+                           const char* behind) {
+  accrt_http_put_text(text, before);
+  accrt_http_put(text, other->data, other->size);
+  accrt_http_put_text(text, behind);
+}
+
 void accrt_http_put_format(http_text_t* text, const char* format, ...) {
   va_list arguments, again;
   va_start(arguments, format);

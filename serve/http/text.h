@@ -47,6 +47,9 @@ static inline void accrt_http_put(http_text_t* text, const void* bytes, size_t s
 static inline void accrt_http_put_text(http_text_t* text, const char* words) {
   accrt_http_put(text, words, strlen(words));
 }
+/* Another text between words. */
+void accrt_http_put_around(http_text_t* text, const char* before, const http_text_t* other,
+                           const char* behind);
 void accrt_http_put_format(http_text_t* text, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 void accrt_http_put_u64(http_text_t* text, uint64_t number);
