@@ -147,7 +147,12 @@ def _without_checks() -> Iterator[None]:
     likelihood, are_any = torch.nn.functional.gaussian_nll_loss, torch.any
 
     def unchecked(*args: Any, **kwargs: Any) -> Any:
-        torch.any = lambda *_of, **_how: False  # type: ignore[assignment]
+        own = threading.get_ident()
+
+        def no(*of: Any, **how: Any) -> Any:
+            return False if threading.get_ident() == own else are_any(*of, **how)
+
+        torch.any = no  # type: ignore[assignment]  # one function, which torch declares as overloads
         try:
             return likelihood(*args, **kwargs)
         finally:
@@ -157,7 +162,7 @@ def _without_checks() -> Iterator[None]:
         # Private names, which another torch may not have.
         changed = [(Distribution, "_validate_args", False), (transformer, "_detect_is_causal_mask", lambda mask, given=None, size=None: given is True),
                    (torch.nn.functional, "gaussian_nll_loss", unchecked), (_trace, "print", lambda *_text, **_how: None)]  # fmt: skip
-        _trace.print = print  # type: ignore[attr-defined]
+        _trace.print = print  # type: ignore[attr-defined]  # torch's module has none: it calls the builtin
         logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
         logger.addFilter(_is_wanted)
         before = [(owner, name, getattr(owner, name)) for owner, name, _new in changed if hasattr(owner, name)]

@@ -284,6 +284,24 @@ def test_the_gaussian_likelihood_is_not_checked(instance):
     assert F.gaussian_nll_loss is likelihood and torch.any is any_
 
 
+def test_other_threads_ask_meanwhile(monkeypatch):
+    """What the likelihood is not asked while it is exported, another thread still is."""
+    from accrt import _exporting
+
+    answers = []
+
+    def likelihood(*_args, **_kwargs):
+        other = threading.Thread(target=lambda: answers.append(bool(torch.any(torch.tensor([True])))))
+        other.start()
+        other.join()
+        answers.append(torch.any(torch.tensor([True])))
+
+    monkeypatch.setattr(F, "gaussian_nll_loss", likelihood)
+    with _exporting._without_checks():
+        F.gaussian_nll_loss()
+    assert answers == [True, False]
+
+
 def test_what_torch_cannot_export_is_said_in_one_line_alone(capfd):
     """torch prints the graph so far, of many lines."""
     with pytest.raises(UnsupportedOperations, match="aten.item.default x1: a branch, .* depends on the content of a tensor: .*x.sum.* > 0"):
